@@ -47,7 +47,7 @@ WRITTEN: list[tuple[str, str, str, object]] = [
     ("fold_over_chars", "10_000", "10_000", 10_000),
     ("fold_over_chars", "never", '"never"', None),
     ("min_chars", "0", "0", 0),
-    ("min_chars", "usual", '"usual"', None),
+    ("min_chars", "default", '"default"', None),
     ("pin_tools", "Task, write", '["Task", "write"]', ("Task", "write")),
     ("pin_tools", "none", "[]", ()),
     ("pin_paths", "docs/**,PLAN.md", '["docs/**", "PLAN.md"]', ("docs/**", "PLAN.md")),
@@ -57,7 +57,7 @@ WRITTEN: list[tuple[str, str, str, object]] = [
     ("line_number_interval", "10", "10", 10),
     ("trim_kinds", "default, code", '["default", "code"]', ("default", "code")),
     ("trim_kinds", "none", "[]", ()),
-    ("trim_kinds", "usual", '"usual"', None),
+    ("trim_kinds", "default", '"default"', None),
     ("budget", "150_000", "150_000", 150_000),
     ("budget", "unlimited", '"unlimited"', None),
     ("miss_penalty", "0", "0", 0.0),
@@ -110,8 +110,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("keep_reasoning_messages", "same", "None in code"),
     ("fold_over_chars", -1, "or never"),
     ("fold_over_chars", 10**9 + 1, "1,000,000,000"),
-    ("min_chars", "usual", "None in code"),
-    ("min_chars", 0.5, "or usual"),
+    ("min_chars", "default", "None in code"),
+    ("min_chars", 0.5, "or default"),
     ("pin_tools", "Task", "a list of texts"),
     ("pin_tools", None, "a list of texts"),
     ("pin_paths", [Path("docs")], "a list of texts"),
@@ -221,18 +221,20 @@ class TestRefusals:
         assert repr(value)[:20] in said
 
     def test_speak_of_a_number_that_python_will_not_print(self):
-        with pytest.raises(PolicyError, match="cap: a value of type int is not allowed"):
+        with pytest.raises(PolicyError, match="cap_chars: a value of type int is not allowed"):
             Policy(cap_chars=10**5000)
 
     @pytest.mark.parametrize("make", [Policy, Policy.load, Policy().replace])
     def test_an_unknown_key_is_named_with_the_nearest_one(self, make: Any):
         with pytest.raises(
-            PolicyError, match=r"unknown key 'capp' \(value 3\); did you mean cap\?"
+            PolicyError, match=r"unknown key 'cap_char' \(value 3\); did you mean cap_chars\?"
         ):
-            make(capp=3)
+            make(cap_char=3)
 
     def test_an_unknown_key_far_from_all_lists_what_there_is(self):
-        with pytest.raises(PolicyError, match=r"unknown key 'zzz'.*allowed: cap, tools, passes"):
+        with pytest.raises(
+            PolicyError, match=r"unknown key 'zzz'.*allowed: cap_chars, tools, passes"
+        ):
             Policy(zzz=None)  # pyright: ignore[reportCallIssue]
 
     @pytest.mark.parametrize("name", ["leaner", "", None, ["safe"]])
@@ -267,10 +269,10 @@ class TestEnvironment:
     @pytest.mark.parametrize(
         ("variable", "text", "said"),
         [
-            ("RESPOOL_CAP_CHARS", "", "cap: '' is not allowed"),
+            ("RESPOOL_CAP_CHARS", "", "cap_chars: '' is not allowed"),
             ("RESPOOL_CAP_CHARS", "many", "unlimited"),
-            ("RESPOOL_CAP_CHARS", "1e3", "cap: 1000.0"),
-            ("RESPOOL_CAP_CHARS", "9" * 5000, "cap: "),
+            ("RESPOOL_CAP_CHARS", "1e3", "cap_chars: 1000.0"),
+            ("RESPOOL_CAP_CHARS", "9" * 5000, "cap_chars: "),
             ("RESPOOL_PASSES", "", "cap_results"),
             ("RESPOOL_PASSES", "cap_results,nope", "'nope'"),
             ("RESPOOL_REPAIR", "maybe", "on or off"),
@@ -337,16 +339,19 @@ class TestToml:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("cap_chars = -1", "cap: -1 is not allowed; allowed: a whole number"),
-            ('cap_chars = "lots"', "cap: 'lots'"),
-            ("cap_chars = 1979-05-27", "cap: datetime.date"),
-            ("caps = 1", "unknown key 'caps' (value 1); did you mean cap?"),
+            ("cap_chars = -1", "cap_chars: -1 is not allowed; allowed: a whole number"),
+            ('cap_chars = "lots"', "cap_chars: 'lots'"),
+            ("cap_chars = 1979-05-27", "cap_chars: datetime.date"),
+            ("cap_charss = 1", "unknown key 'cap_charss' (value 1); did you mean cap_chars?"),
             ("repair = 'off'", "repair: 'off'"),
             ("tools = 3", "tools: 3 is not allowed; allowed: a table"),
             ("tools.Bash = 3", "tools.Bash: 3 is not allowed; allowed: a table"),
-            ("[tools.Bash]\ncap_chars = 1.5", "tool 'Bash': cap: 1.5"),
+            ("[tools.Bash]\ncap_chars = 1.5", "tool 'Bash': cap_chars: 1.5"),
             ("[tools.Bash]\nrerun = 1", "tool 'Bash': rerun: 1"),
-            ("[tools.Bash]\nkap = 1", "tools.Bash: unknown key 'kap' (value 1); did you mean cap?"),
+            (
+                "[tools.Bash]\nkap_chars = 1",
+                "tools.Bash: unknown key 'kap_chars' (value 1); did you mean cap_chars?",
+            ),
             ("[tools.Bash]\nname = 'x'", "tools.Bash: unknown key 'name'"),
             ('[tools.""]\ncap_chars = 1', "name: ''"),
             ("cap_chars = 1\ncap 2", "at line 2"),
@@ -368,12 +373,12 @@ class TestToml:
             Policy.from_toml(tmp_path / "missing.toml")
         with pytest.raises(PolicyError, match="cannot be read: Is a directory"):
             Policy.from_toml(tmp_path)
-        (tmp_path / "respool.toml").write_bytes(b"cap = 1\n# \xff")
+        (tmp_path / "respool.toml").write_bytes(b"cap_chars = 1\n# \xff")
         with pytest.raises(PolicyError, match=r"not valid UTF-8 \(at line 2\)"):
             Policy.from_toml(tmp_path / "respool.toml")
 
     def test_reads_a_byte_order_mark(self, tmp_path: Path):
-        (tmp_path / "respool.toml").write_bytes(b"\xef\xbb\xbfcap = 1\r\n")
+        (tmp_path / "respool.toml").write_bytes(b"\xef\xbb\xbfcap_chars = 1\r\n")
         assert Policy.from_toml(tmp_path / "respool.toml").cap_chars == 1
 
     def test_a_pyproject_named_on_purpose_must_speak_of_respool(self, tmp_path: Path):

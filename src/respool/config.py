@@ -20,25 +20,25 @@ from .policy import CODE, NAMES, PRESETS, SETTINGS, Policy
 from .tools import TOOL_KEYS, Tool, Tools
 
 PREFIX: Final = "RESPOOL_"
-PRESET: Final = "preset"  # a key beside the settings: it stands for what the preset sets
-STORE: Final = "RESPOOL_STORE"  # these three are the store's, and no policy's
+PRESET: Final = "preset"  # a key beside the settings: it sets all that the preset sets
+STORE: Final = "RESPOOL_STORE"  # these three belong to the store, not to a policy
 STORE_DAYS: Final = "RESPOOL_STORE_DAYS"
 STORE_MEGABYTES: Final = "RESPOOL_STORE_MEGABYTES"
-TOKEN: Final = "RESPOOL_TOKEN"  # the proxy's  # noqa: S105 - its name, not a token
+TOKEN: Final = "RESPOOL_TOKEN"  # of the proxy  # noqa: S105 - its name, not a token
 
 _FILE_NAMES = ("pyproject.toml", "respool.toml")  # the later one wins
 _KEYS = (PRESET, *NAMES)
 _SETTING_BY_VARIABLE = {setting.variable: setting.name for setting in SETTINGS if setting.variable}
 _PRESET_VARIABLE = f"{PREFIX}{PRESET.upper()}"
 _OTHER_VARIABLES = (STORE, STORE_DAYS, STORE_MEGABYTES, TOKEN)
-_WORDS_FOR_NONE = {  # what TOML has no value for
+_WORDS_FOR_NONE = {  # TOML has no null
     "cap_chars": {"unlimited": None},
     "budget": {"unlimited": None},
     "keep_reasoning_messages": {"same": None},
     "fold_over_chars": {"never": None},
-    "min_chars": {"usual": None},
+    "min_chars": {"default": None},
     "passes": {"default": None},
-    "trim_kinds": {"usual": None},
+    "trim_kinds": {"default": None},
     "cache_read_price": {"listed": None},
     "cache_write_price": {"listed": None},
 }
@@ -75,7 +75,7 @@ def from_toml(path: str | os.PathLike[str]) -> Policy:
 
 
 def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
-    """`base` with what the RESPOOL_… variables set; every one of them must be a setting."""
+    """`base` with the settings of the RESPOOL_… variables; an unknown one is an error."""
     policy = Policy() if base is None else base
     given = {
         name: text
@@ -89,7 +89,7 @@ def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
         )
     known = (_PRESET_VARIABLE, *_SETTING_BY_VARIABLE, *_OTHER_VARIABLES)
     for name in given:
-        if name not in known:  # told without its value, which may be a token
+        if name not in known:  # without its value, which may be a token
             raise unknown_key("environment: ", quote_value(name), name, known)
     if _PRESET_VARIABLE in given:
         policy = apply_preset(
@@ -102,17 +102,17 @@ def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
 
 
 def apply_preset(policy: Policy, name: object, origin: str) -> Policy:
-    """The policy with what a preset sets, in place of what an earlier one did; `origin` asks."""
+    """The policy with the values of a preset, in place of those of an earlier preset."""
     known = name.strip() if isinstance(name, str) else ""
     if known not in PRESETS:
         raise invalid_value(f"{origin}: ", PRESET, name, join_names(PRESETS))
-    usual, came = Policy(), policy.origins()
-    earlier = {key: getattr(usual, key) for key in NAMES if came[key].startswith(f"{PRESET} ")}
+    default, origins = Policy(), policy.origins()
+    earlier = {key: getattr(default, key) for key in NAMES if origins[key].startswith(f"{PRESET} ")}
     return policy.with_values({**earlier, **PRESETS[known]}, f"{PRESET} {known}, by {origin}")
 
 
 def _parse_variable(name: str, text: str) -> object:
-    """What a variable says; text that says nothing is left for the setting's check to refuse."""
+    """Parse the text of a variable; the setting's check rejects what does not parse."""
     word = text.strip()
     if word in _WORDS_FOR_NONE.get(name, {}):
         return _WORDS_FOR_NONE[name][word]
@@ -137,7 +137,7 @@ def _parse_number(text: str) -> object:
 
 
 def _find_upwards(here: Path, name: str) -> tuple[Path, dict[str, object]] | None:
-    """The nearest file of this name, here or above, that speaks of respool, and what it says."""
+    """The nearest file of this name, here or above, that has settings, and its table."""
     for folder in (here, *here.parents):
         file = folder / name
         if file.is_file():
@@ -148,11 +148,11 @@ def _find_upwards(here: Path, name: str) -> tuple[Path, dict[str, object]] | Non
 
 
 def _read_table(file: Path) -> dict[str, object] | None:
-    """The settings in a file: all of it, or [tool.respool] in a pyproject.toml (None: no such)."""
+    """The settings of a file: all of it, or [tool.respool] of a pyproject.toml, if there is one."""
     data = _read_bytes(file)
     if file.name != "pyproject.toml":
         return _parse_toml(file, data)
-    if b"respool" not in data:  # another's, which may be broken for all that it is to us
+    if b"respool" not in data:  # not about respool: it need not be valid
         return None
     table = _parse_toml(file, data)
     for key in ("tool", "respool"):
@@ -170,7 +170,7 @@ def _read_bytes(file: Path) -> bytes:
 
 
 def _parse_toml(file: Path, data: bytes) -> dict[str, object]:
-    """A file's TOML; whatever is wrong with it becomes a sentence that names file and line."""
+    """Parse a file's TOML; an error names the file and the line."""
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -183,13 +183,14 @@ def _parse_toml(file: Path, data: bytes) -> dict[str, object]:
 
 
 def _apply_file(policy: Policy, file: Path, table: Mapping[str, object]) -> Policy:
-    """The policy with what a file's table says."""
+    """The policy with the settings of a file's table."""
     origin = f"{file.name}: {file}"
     reject_unknown_keys(f"{origin}: ", table.items(), _KEYS)
     if PRESET in table:
         policy = apply_preset(policy, table[PRESET], origin)
-    said = {name: value for name, value in table.items() if name != PRESET}
-    values = {name: _parse_value(name, value, origin) for name, value in said.items()}
+    values = {
+        name: _parse_value(name, value, origin) for name, value in table.items() if name != PRESET
+    }
     return _apply_values(policy, values, origin)
 
 
@@ -198,12 +199,12 @@ def _parse_value(name: str, value: object, origin: str) -> object:
 
 
 def word_for_none(name: str) -> str:
-    """The word that stands for None where people write this setting."""
+    """The word for None in TOML and in the environment."""
     return next(iter(_WORDS_FOR_NONE[name]))
 
 
 def _decode_word(name: str, value: object) -> object:
-    """The value behind a word that stands for what TOML cannot say."""
+    """The value of a word for None; any other value as it is."""
     return (
         _WORDS_FOR_NONE[name].get(value, value)
         if isinstance(value, str) and name in _WORDS_FOR_NONE
@@ -212,7 +213,7 @@ def _decode_word(name: str, value: object) -> object:
 
 
 def _parse_tools(value: object, origin: str) -> Tools:
-    """All the [tools.NAME] tables of a file."""
+    """The tools of a file's [tools.NAME] tables."""
     table = _require_table(f"{origin}: ", "tools", value)
     declared = {name: _parse_tool(name, keys, origin) for name, keys in table.items()}
     try:
@@ -222,7 +223,7 @@ def _parse_tools(value: object, origin: str) -> Tools:
 
 
 def _parse_tool(name: str, keys: object, origin: str) -> dict[str, Any]:
-    """One of these tables, ready to become a tool."""
+    """The keywords of one tool."""
     table = _require_table(f"{origin}: ", f"tools.{name}", keys)
     reject_unknown_keys(f"{origin}: tools.{name}: ", table.items(), TOOL_KEYS)
     return {key: _decode_word(key, value) for key, value in table.items()}
@@ -235,7 +236,7 @@ def _require_table(where: str, key: str, value: object) -> dict[str, object]:
 
 
 def _apply_values(policy: Policy, values: Mapping[str, object], origin: str) -> Policy:
-    """The policy with these values; tools join those declared already, the later one winning."""
+    """The policy with these values; tools are added to those declared before, later ones win."""
     tools = values.get("tools")
     if isinstance(tools, Tools):
         values = {**values, "tools": policy.tools.declare(*tools)}

@@ -439,7 +439,9 @@ def _render_pieces(pieces: list[Piece], folded: FoldedRequest) -> RenderedHistor
     style = setting.policy.rendering
     if style == "calls":
         return RenderedHistory(pieces, [], [])
-    return render_as_text(pieces, folded.body, setting.codec, style, setting.binding)
+    return render_as_text(
+        pieces, folded.body, codec=setting.codec, style=style, binding=setting.binding
+    )
 
 
 def _should_define_tools(folded: FoldedRequest) -> bool:

@@ -1,4 +1,4 @@
-"""Error types, and checks of values that raise them."""
+"""Error types, and checks of values."""
 
 from __future__ import annotations
 
@@ -9,63 +9,63 @@ from typing import cast
 
 
 class RespoolError(Exception):
-    """Base of every error that respool raises on purpose."""
+    """Base of all errors that respool raises on purpose."""
 
 
 class UnreadableRequest(RespoolError, ValueError):
-    """The request is not something respool can read: malformed, or no chat request at all."""
+    """The request cannot be parsed: malformed, or not a chat request."""
 
 
 class PassedThrough(RespoolError):
-    """The request is fine, but its history is not respool's to change; the sentence says why."""
+    """The request is valid, but its history must not be changed; the message says why."""
 
 
 class PlainText(PassedThrough):
-    """The request's input is one text: there is no history in it, and nothing wrong with it."""
+    """The request's input is a single text without history."""
 
 
 class UnknownFormat(RespoolError, ValueError):
-    """A wire format was named that respool does not know."""
+    """The named wire format is unknown."""
 
 
 class PolicyError(RespoolError, ValueError):
-    """A setting is unknown or out of range; names the key, the value and what is allowed."""
+    """A setting is unknown or not allowed; the message has the key, the value and what is."""
 
 
 class PlanMismatch(RespoolError, ValueError):
-    """A plan was applied to a request it was not made for."""
+    """The plan was made for another request."""
 
 
 class UnknownReference(RespoolError, KeyError):
-    """No original is kept under this reference."""
+    """No original is stored under this reference."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class BudgetError(RespoolError, ValueError):
-    """All that may go has gone, and the request is still over a limit; says what is in the way."""
+    """The smallest projection is still over a limit; lists what must stay."""
 
     def __init__(
         self, limit: str, allowed: int, reached: int, in_the_way: Iterable[tuple[str, int]] = ()
     ) -> None:
-        self.limit = limit  # what is limited: "tokens", "bytes", "images" or "pixels"
+        self.limit = limit  # "tokens", "bytes", "images" or "pixels"
         self.allowed = allowed
         self.reached = reached
-        self.in_the_way = tuple(in_the_way)  # what must stay, and how much of the limit it takes
+        self.in_the_way = tuple(in_the_way)  # what must stay, with its size
         super().__init__(limit, allowed, reached, self.in_the_way)
 
     def __str__(self) -> str:
-        what = "pixels on a side of an image" if self.limit == "pixels" else self.limit
-        said = (
-            f"The request has {self.reached:,} {what} with all taken out that may go; "
+        unit = "pixels on a side of an image" if self.limit == "pixels" else self.limit
+        sentence = (
+            f"The request has {self.reached:,} {unit} with all taken out that may go; "
             f"{self.allowed:,} are allowed."
         )
         named = ", ".join(f"{what} ({size:,})" for what, size in self.in_the_way)
-        return f"{said} In the way: {named}." if named else said
+        return f"{sentence} In the way: {named}." if named else sentence
 
 
-MAX_VALUE = 1_000_000_000  # far above any real size: a larger number is a slip, not a wish
+MAX_VALUE = 1_000_000_000  # far above any real size: a larger number is a mistake
 CHARACTERS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or unlimited (None in code)"
 BOOLEAN_ALLOWED = "true or false (in the environment also on or off)"
 TOOL_NAME_ALLOWED = "a tool's name as the request carries it"
@@ -74,7 +74,7 @@ _MAX_QUOTED_CHARS = 60
 
 
 def whole_number(value: object, minimum: int, allowed: str) -> int:
-    """A whole number from `least` to `MOST`; a bool is none."""
+    """A whole number from `minimum` to `MAX_VALUE`, not a bool."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_VALUE:
         raise ValueError(allowed)
     return int(value)
@@ -84,7 +84,7 @@ def ratio(value: object, allowed: str) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(allowed)
-    return math.fabs(value)  # -0.0 equals 0.0 but does not read like it
+    return math.fabs(value)  # -0.0 equals 0.0 but is printed otherwise
 
 
 def factor(value: object, allowed: str) -> float:
@@ -100,28 +100,28 @@ def character_limit(value: object) -> int | None:
 
 
 def boolean(value: object) -> bool:
-    """True or false, and nothing that merely counts as one of them."""
+    """True or false, not a value that is merely truthy or falsy."""
     if not isinstance(value, bool):
         raise ValueError(BOOLEAN_ALLOWED)
     return value
 
 
 def tool_name(value: object) -> str:
-    """A tool's name, as requests carry it."""
+    """A tool's name, as in requests."""
     if not isinstance(value, str):
         raise ValueError(TOOL_NAME_ALLOWED)
     return value
 
 
 def one_of(value: object, names: Collection[str]) -> str:
-    """One of a few names."""
+    """One of these names."""
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"one of {join_names(names)}")
     return value
 
 
 def subset_of(value: object, names: Collection[str], allowed: str) -> tuple[str, ...] | None:
-    """Some of a few names, each at most once; None is left to who asks."""
+    """Some of these names, each at most once; None is passed on."""
     if value is None:
         return None
     given = tuple(cast(list[object], value)) if isinstance(value, list | tuple) else ("",)
@@ -132,14 +132,14 @@ def subset_of(value: object, names: Collection[str], allowed: str) -> tuple[str,
 
 
 def invalid_value(source: str, key: str, value: object, allowed: str) -> PolicyError:
-    """The error for a value that is not allowed: its key, the value, and what is."""
+    """The error for a value that is not allowed."""
     return PolicyError(f"{source}{key}: {quote_value(value)} is not allowed; allowed: {allowed}")
 
 
 def reject_unknown_keys(
     source: str, given: Iterable[tuple[str, object]], known: Collection[str]
 ) -> None:
-    """Raise for the first key that is not known, with its value and the nearest known key."""
+    """Raise for the first unknown key, with its value and the closest known key."""
     for key, value in given:
         if key not in known:
             raise unknown_key(
@@ -148,26 +148,26 @@ def reject_unknown_keys(
 
 
 def unknown_key(source: str, description: str, key: str, known: Collection[str]) -> PolicyError:
-    """The error for a key that is not known, as it is told, with the nearest known one."""
+    """The error for an unknown key, with the closest known one."""
     near = closest_match(key, known)
     hint = f"did you mean {near}? " if near else ""
     return PolicyError(f"{source}unknown key {description}; {hint}allowed: {join_names(known)}")
 
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one, if one is."""
+    """The most similar known name, if one is similar."""
     folded = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1)
     return folded[near[0]] if near else None
 
 
 def join_names(names: Collection[str]) -> str:
-    """Names, for a sentence."""
+    """Names separated by commas, for a message."""
     return ", ".join(names) if names else "none"
 
 
 def quote_value(value: object) -> str:
-    """A value as a person would recognise it, cut to a readable length."""
+    """The repr of a value, cut to a readable length."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a foreign __repr__, or more digits than Python prints

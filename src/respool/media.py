@@ -1,7 +1,7 @@
 """Token counts and pixel sizes of images and documents, from their headers alone.
 
 Providers charge by size in pixels or by page. The rules are their published ones (docs/tokens.md);
-what cannot be read counts as a documented default.
+media that cannot be parsed count as a documented default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .wire.base import wire_format
 
 Size = tuple[int, int]
 
-MEDIA_UNITS = ("image", "file")  # what a marker calls what it stands for
+MEDIA_UNITS = ("image", "file")  # the units that a marker names
 _MEDIA_MARKER = re.compile(
     rf"\[respool: 1 (?:{'|'.join(MEDIA_UNITS)}) left out[^\n\[\]]{{0,200}}; ref [a-z2-7]{{20}}\]",
     re.ASCII,
@@ -27,8 +27,8 @@ DEFAULT_SIZE: Size = (1024, 1024)  # an image whose size cannot be read: behind 
 DEFAULT_PAGES = 10  # a document that is not in the request: behind a URL or a file id
 
 HEADER_BYTES = 4096  # enough for every format but JPEG
-JPEG_BYTES = 256 * 1024  # a JPEG's size may stand behind an embedded thumbnail and colour profile
-PDF_BYTES = 8 * 1024 * 1024  # a longer PDF's pages are counted so far, and scaled to its length
+JPEG_BYTES = 256 * 1024  # a thumbnail and a colour profile may come before a JPEG's size
+PDF_BYTES = 8 * 1024 * 1024  # the pages of a longer PDF are extrapolated
 _CHUNK = 1024 * 1024  # base64 characters decoded together
 
 ANTHROPIC_MAX_EDGE = 1568  # pixels; a larger image is scaled down
@@ -79,23 +79,23 @@ def document_tokens(format: str, *, data_base64: str | None, media_type: str | N
 
 
 def image_size(data_base64: str) -> Size | None:
-    """Width and height of a PNG, JPEG, GIF, WebP or BMP in base64 or a data URL, if they show."""
+    """Width and height of a PNG, JPEG, GIF, WebP or BMP in base64 or a data URL, if readable."""
     body = _base64_data(data_base64)
     head = _prefix(body, HEADER_BYTES)
     if head.startswith(b"\xff\xd8"):
         return _jpeg_size(head) or _jpeg_size(_prefix(body, JPEG_BYTES))
-    for signature, least, read in _SIZES:
+    for signature, min_bytes, read in _SIZES:
         if head.startswith(signature):
-            return _positive(read(head)) if len(head) >= least else None
+            return _positive(read(head)) if len(head) >= min_bytes else None
     return None
 
 
 def is_media_marker(text: str) -> bool:
-    """Whether a block of text is the marker of an image or a file that stood in its place.
+    """Return whether a text block is the marker of a removed image or file.
 
-    Such a block is no word of the result that it stands in: it stays when that is cut.
+    Such a block is no text of its result: it stays when the result is cut.
 
-    >>> stands_for_media("[respool: 1 image left out; ref bbidnwiqv5awc2eneyyx]")
+    >>> is_media_marker("[respool: 1 image left out; ref bbidnwiqv5awc2eneyyx]")
     True
     """
     return text.startswith("[respool: 1 ") and _MEDIA_MARKER.fullmatch(text) is not None
@@ -154,7 +154,7 @@ def _bmp_size(head: bytes) -> Size:
     if _little(head, 14, 4) == 12:  # the header of OS/2
         return _little(head, 18, 2), _little(head, 20, 2)
     height = int.from_bytes(head[22:26], "little", signed=True)
-    return _little(head, 18, 4), abs(height)  # negative: the rows stand top down
+    return _little(head, 18, 4), abs(height)  # negative: rows are top-down
 
 
 def _webp_size(head: bytes) -> Size:
@@ -180,7 +180,7 @@ def _jpeg_size(head: bytes) -> Size | None:
             at += 2
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             return _positive((_big(head, at + 7, 2), _big(head, at + 5, 2)))
-        elif marker in (0xD9, 0xDA):  # the picture itself, without a frame
+        elif marker in (0xD9, 0xDA):  # image data without a frame
             return None
         else:
             at += 2 + max(2, _big(head, at + 2, 2))
@@ -191,7 +191,7 @@ def _positive(size: Size) -> Size | None:
     return size if min(size) > 0 else None
 
 
-# By signature: the fewest bytes that show the size, and how it is read.
+# By signature: the minimum of bytes needed, and the reader.
 _SIZES: tuple[tuple[bytes, int, Callable[[bytes], Size]], ...] = (
     (b"\x89PNG\r\n\x1a\n", 24, _png_size),
     (b"GIF87a", 10, _gif_size),
@@ -207,23 +207,23 @@ _PAGE = re.compile(rb"/Type\s{0,8}/Page(?![A-Za-z])")
 
 
 def _pdf_pages(body: _Base64Data) -> int:
-    """Page objects in the first part of a PDF, scaled to its length; by size when none shows."""
-    pages = seen = 0
+    """Page objects in the first part of a PDF, scaled to its length; by size if there are none."""
+    pages = total = 0
     tail = b""
     for chunk in _decoded(body, PDF_BYTES):
-        seen += len(chunk)
+        total += len(chunk)
         pages += len(_PAGE.findall(tail + chunk)) - len(_PAGE.findall(tail))
-        tail = chunk[-32:]  # longer than what the pattern matches, cut by a chunk's end or not
+        tail = chunk[-32:]  # longer than any match of the pattern
     if not pages:
         return max(1, body.size // PDF_BYTES_PER_PAGE)
-    return pages * body.size // seen if body.size > PDF_BYTES else pages
+    return pages * body.size // total if body.size > PDF_BYTES else pages
 
 
-# --- base64, as much as is needed --------------------------------------------------------------
+# --- base64 ------------------------------------------------------------------------------------
 
 
 class _Base64Data(NamedTuple):
-    """Where the base64 starts in a string, and what a data URL says of it."""
+    """A string with base64 data: its offset, and the media type of a data URL."""
 
     text: str
     start: int
@@ -231,7 +231,7 @@ class _Base64Data(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it decodes to."""
+        """The approximate number of decoded bytes."""
         return (len(self.text) - self.start) * 3 // 4
 
 
@@ -250,12 +250,12 @@ def _base64_data(text: str) -> _Base64Data:
 
 
 def _prefix(body: _Base64Data, size: int) -> bytes:
-    """The first bytes of what the base64 holds."""
+    """The first bytes of the decoded data."""
     return b"".join(_decoded(body, size))[:size]
 
 
 def _decoded(body: _Base64Data, limit: int) -> Iterator[bytes]:
-    """What the base64 holds, chunk by chunk, as far as the limit."""
+    """Decode the data chunk by chunk, up to the limit."""
     end = min(len(body.text), body.start + limit * 4 // 3 + 4)
     rest = b""
     for at in range(body.start, end, _CHUNK):

@@ -11,7 +11,7 @@ Version = tuple[int, int]
 
 
 class ModelName(Struct, frozen=True, gc=False):
-    """A model's maker, family and version, as far as its name tells them."""
+    """A model's maker, family and version."""
 
     maker: str  # "anthropic", "openai", "google"
     family: str  # "opus", "sonnet", "gpt", "gemini", …
@@ -27,15 +27,15 @@ _GEMINI = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?", re.ASCII)
 
 
 def parse_model_name(name: object) -> ModelName | None:
-    """The model behind a name, or None when the name does not tell.
+    """Parse a model name; None if it is not known.
 
-    >>> model_of("claude-sonnet-4-5-20250929")
-    Model(maker='anthropic', family='sonnet', version=(4, 5))
+    >>> parse_model_name("claude-sonnet-4-5-20250929")
+    ModelName(maker='anthropic', family='sonnet', version=(4, 5))
     """
     return _parse(name) if isinstance(name, str) and len(name) <= 200 else None
 
 
-@lru_cache(64)  # one request asks several times
+@lru_cache(64)  # asked several times per request
 def _parse(name: str) -> ModelName | None:
     name = name.lower().replace("gpt-35", "gpt-3.5")  # as Azure spells it
     if found := _CLAUDE_NEW.search(name):
@@ -50,5 +50,5 @@ def _parse(name: str) -> ModelName | None:
 
 
 def is_always_thinking(model: ModelName) -> bool:
-    """Claude models whose thinking cannot be switched off."""
+    """Return whether this Claude model's thinking cannot be switched off."""
     return model.maker == "anthropic" and model.family in ("fable", "mythos")

@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 
     from .passes import Pass
 
-# Methods that look at every request anew and do what they do, whatever a broken cache costs.
+# Settings of methods that evaluate every request and edit whatever a prefix break costs.
 _EVERY_REQUEST_SETTINGS: Final[Mapping[str, object]] = {
-    "eager": True, "reevaluate_tokens": 1, "reevaluate_ratio": 0.0, "line_number_interval": 1,
-}  # fmt: skip
-# What differs from the defaults. The first three are points on the frontier in docs/presets.md, the
-# others reproduce what respool comes from: docs/sources.md has each with its figures.
+    "eager": True,
+    "reevaluate_tokens": 1,
+    "reevaluate_ratio": 0.0,
+    "line_number_interval": 1,
+}
+# Differences from the defaults. The first three are points on the frontier in docs/how/presets.md;
+# the others reproduce the methods of other projects, which that page lists.
 PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "safe": {},
     "lean": {"trim_on_arrival": True},
@@ -83,76 +86,77 @@ CounterName = Literal["auto", "o200k", "estimate"]
 COUNTERS: Final[tuple[CounterName, ...]] = ("auto", "o200k", "estimate")
 Rendering = Literal["calls", "text", "text-only", "rfc013"]
 RENDERINGS: Final[tuple[Rendering, ...]] = ("calls", "text", "text-only", "rfc013")
-DEFAULT: Final = "default"  # the origin of a value that nobody set
-CODE: Final = "code"  # the origin of a value that the caller gave
+DEFAULT: Final = "default"  # the origin of a value that was not set
+CODE: Final = "code"  # the origin of a value that the caller passed
 
 _TOKENS_ALLOWED = f"a whole number from 1 to {MAX_VALUE:,}"
 _COUNT_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}"
 _RATIO_ALLOWED = "a number from 0 to 1"
 _PASSES_ALLOWED = "a list of names of passes, each at most once, or default (None in code)"
-_MIN_BUDGET_TOKENS = 2_000  # tokens; an agent's head alone is larger, so less is a slip
+_MIN_BUDGET_TOKENS = 2_000  # an agent's system prompt alone is larger: less is a mistake
 _BUDGET_ALLOWED = (
     f"a whole number from {_MIN_BUDGET_TOKENS:,} to {MAX_VALUE:,}, or unlimited (None in code)"
 )
 _REASONING_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or same (None in code)"
 _FOLD_OVER_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or never (None in code)"
-_MIN_CHARS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or usual (None in code)"
+_MIN_CHARS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or default (None in code)"
 _NAMES_ALLOWED = "a list of texts, none of them empty"
 _FACTOR_ALLOWED = "a number from 0 to 100"
 _PRICE_ALLOWED = "a number from 0 to 100, or listed (None in code)"
 _KINDS_ALLOWED = (
-    f"a list of {join_names((*CONTENTS, 'other'))}, each at most once, or usual (None in code)"
+    f"a list of {join_names((*CONTENTS, 'other'))}, each at most once, or default (None in code)"
 )
 _NO_TOOLS = Tools()
 _TOOLS_ALLOWED = "a Tools in code; [tools.NAME] tables in TOML"
 
 
 class SettingSpec(Struct, frozen=True):
-    """One setting: what it may be, why it exists and has its default, and how it is checked."""
+    """A setting: its allowed values, its description and its check."""
 
     name: str
     allowed: str
-    reason: str
+    description: str  # unit, effect, and the reason for the default
     check: Callable[[object], object]
+    advanced: bool = False  # exists for the presets that reproduce other projects' methods
 
     @property
     def variable(self) -> str | None:
-        """The environment variable that sets it; tools need more than a line of text."""
+        """The environment variable that sets it; None for tools, which need a table."""
         return None if self.name == "tools" else f"RESPOOL_{self.name.upper()}"
 
 
 def pass_names() -> tuple[str, ...]:
-    """The passes that exist, in their default order."""
-    from .passes import PASSES  # late, for passes know the policy
+    """The names of all passes, in their default order."""
+    from .passes import PASSES  # late: passes import the policy
 
     return tuple(offer.__name__ for offer in PASSES)
 
 
 def default_pass_names() -> tuple[str, ...]:
-    """The passes that run when nothing else is said."""
+    """The names of the passes that run by default."""
     from .passes import OPT_IN  # late, as above
 
     return tuple(name for name in pass_names() if name not in OPT_IN)
 
 
 def _resolve_passes(value: object) -> tuple[str | Pass, ...] | None:
-    """The passes that a list means: names, functions, `default` for all usual ones, `-name`."""
+    """Resolve a list of passes: names, functions, `default` for the default ones, `-NAME`."""
     if value is None:
         return None
     if not isinstance(value, list | tuple):
         raise ValueError(_describe_passes())
     given = cast(list[object], value)
-    less = {one[1:] for one in given if isinstance(one, str) and one.startswith("-")}
+    excluded = {one[1:] for one in given if isinstance(one, str) and one.startswith("-")}
     named = [_resolve_pass(one) for one in given if one != DEFAULT and not _is_exclusion(one)]
     names = [_name_of_pass(one) for one in named]
-    usual = default_pass_names()
-    if len(set(names)) < len(names) or less & set(names) or less - set(usual):
+    default = default_pass_names()
+    if len(set(names)) < len(names) or excluded & set(names) or excluded - set(default):
         raise ValueError(_describe_passes())
-    rest = [name for name in usual if name not in names and name not in less]
+    rest = [name for name in default if name not in names and name not in excluded]
     if DEFAULT in given:
         at = sum(not _is_exclusion(one) for one in given[: given.index(DEFAULT)])
         return (*named[:at], *rest, *named[at:])
-    return (*(rest if less else ()), *named)
+    return (*(rest if excluded else ()), *named)
 
 
 def _is_exclusion(one: object) -> bool:
@@ -160,7 +164,7 @@ def _is_exclusion(one: object) -> bool:
 
 
 def _resolve_pass(one: object) -> str | Pass:
-    """A pass of respool's by its name; one of the user's as the function it is."""
+    """Resolve one pass: a name of respool's own, or the function of a user's."""
     if callable(one):
         return cast("Pass", one)
     if not isinstance(one, str):
@@ -257,6 +261,7 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         _COUNT_ALLOWED,
         "Latest messages that no pass touches, new ones included.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "keep_calls",
@@ -264,12 +269,14 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         "Latest calls, with their results, that no pass touches, new ones included. Calls made "
         "together are never parted.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "keep_reasoning_messages",
         _REASONING_ALLOWED,
         "Latest messages that keep their reasoning, if that differs from the rest.",
         _optional_whole_number(_REASONING_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "reevaluate_tokens",
@@ -348,6 +355,7 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         "Fold all old exchanges when calls and results exceed this many characters, even without a"
         " budget.",
         _optional_whole_number(_FOLD_OVER_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "min_chars",
@@ -355,6 +363,7 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         "Minimum characters of a call or result before a pass replaces or drops it. By default "
         "each pass has its own limit.",
         _optional_whole_number(_MIN_CHARS_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "miss_penalty",
@@ -369,6 +378,7 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         "Take every offer as soon as it is made, whatever the cache costs. Off by default: edits "
         "wait until they pay.",
         boolean,
+        advanced=True,
     ),
     SettingSpec(
         "advise",
@@ -401,23 +411,13 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
-# Settings that exist mainly for the presets that reproduce other projects' methods.
-ADVANCED: Final = frozenset(
-    {
-        "eager",
-        "fold_over_chars",
-        "keep_calls",
-        "keep_messages",
-        "keep_reasoning_messages",
-        "min_chars",
-    }
-)
+ADVANCED: Final = frozenset(setting.name for setting in SETTINGS if setting.advanced)
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How a history is to be compacted; every default is safe.
+    """Settings of a compaction; every default is safe.
 
     >>> Policy(cap_chars=20_000).origins()["cap_chars"], Policy().origins()["cap_chars"]
     ('code', 'default')
@@ -425,7 +425,7 @@ class Policy:
 
     cap_chars: int | None = 32_000
     tools: Tools = _NO_TOOLS
-    # Lists will do; they are kept as tuples.
+    # Lists are accepted and stored as tuples.
     passes: Sequence[str | Pass] | None = None
     repair: bool = True
     counter: CounterName = "auto"
@@ -453,7 +453,7 @@ class Policy:
     rendering: Rendering = "calls"
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
-        """Refuse unknown settings, and note which ones the caller gave."""
+        """Reject unknown settings and record which ones the caller passed."""
         reject_unknown_keys("Policy: ", given.items(), NAMES)
         policy = object.__new__(cls)
         object.__setattr__(policy, "_origins", dict.fromkeys(_origin_keys(given), CODE))
@@ -465,7 +465,7 @@ class Policy:
 
     @classmethod
     def preset(cls, name: str) -> Self:
-        """A policy by its name; `safe` is the default."""
+        """The policy of a preset; `safe` is the default."""
         if name not in tuple(PRESETS):
             raise invalid_value("Policy: ", "preset", name, join_names(PRESETS))
         return cls().with_values(PRESETS[name], f"preset {name}")
@@ -473,7 +473,7 @@ class Policy:
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Policy:
         """The policy in a `respool.toml`, or in `[tool.respool]` of a `pyproject.toml`."""
-        from .config import from_toml  # late, for it does I/O and the core does not
+        from .config import from_toml  # late: it does I/O, the core does not
 
         return from_toml(path)
 
@@ -513,26 +513,26 @@ class Policy:
         return policy
 
     def origins(self) -> Mapping[str, str]:
-        """Where each value came from, by setting, and for tools also by `tools.NAME`."""
-        noted: dict[str, str] = self.__dict__["_origins"]
+        """The origin of each value, by setting, and for tools also by `tools.NAME`."""
+        known: dict[str, str] = self.__dict__["_origins"]
         declared = [f"tools.{tool.name}" for tool in self.tools]
-        return {key: noted.get(key, DEFAULT) for key in (*NAMES, *declared)}
+        return {key: known.get(key, DEFAULT) for key in (*NAMES, *declared)}
 
     def fingerprint(self) -> bytes:
-        """The same for policies that project alike, in every process."""
+        """A hash that is equal, in every process, for policies with equal projections."""
         values = [[name, _to_plain_data(getattr(self, name))] for name in NAMES]
         return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).digest()
 
 
 def _origin_keys(values: Mapping[str, object], beside: Tools = _NO_TOOLS) -> list[str]:
-    """The settings among these values, and each tool that `beside` does not declare the same."""
+    """The settings among these values, and each tool that `beside` declares otherwise or not."""
     declared = values.get("tools")
     tools = declared if isinstance(declared, Tools) else _NO_TOOLS
     return [*values, *(f"tools.{tool.name}" for tool in tools if tool not in set(beside))]
 
 
 def check_setting(source: str, name: str, value: object) -> object:
-    """The value of a setting, checked; `where` says in an error which source it came from."""
+    """Check the value of a setting; an error begins with `source`."""
     setting = _BY_NAME[name]
     try:
         return setting.check(value)
@@ -541,11 +541,11 @@ def check_setting(source: str, name: str, value: object) -> object:
 
 
 def _to_plain_data(value: object) -> object:
-    """A setting's value as JSON can hold it; a user's function by what tells it apart."""
+    """A setting's value as JSON data; a user's function by its token."""
     if isinstance(value, tuple):
         return [_to_plain_data(one) for one in cast(tuple[object, ...], value)]
     if isinstance(value, Tools):
         return [
-            [[key, _to_plain_data(told)] for key, told in tool.declared().items()] for tool in value
+            [[key, _to_plain_data(one)] for key, one in tool.declared().items()] for tool in value
         ]
     return pass_token(value) if callable(value) else value

@@ -19,7 +19,7 @@ TokenizerFamily = Literal["openai", "claude", "claude-to-4.6", "gemini", "other"
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text; a report and the edits it judges share one."""
+    """A counter of a text's tokens; a report and its edits share one."""
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class TokenCounter(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """How many tokens the text is; 0 only for the empty text."""
+        """The tokens of the text; 0 only for the empty text."""
         ...
 
 
@@ -37,16 +37,16 @@ class ExactCounter(Struct, frozen=True):
     name: str = "o200k"
 
     def count(self, text: str) -> int:
-        """The o200k tokens of a text; what looks like a special token is ordinary text."""
+        """The o200k tokens of a text; special tokens count as ordinary text."""
         try:
-            # The counter reads UTF-8, which a text keeps for good once it was asked for it.
+            # The counter caches the UTF-8 form on the text object: give it a copy.
             return load_o200k()(text if text.isascii() else _copy_text(text))
         except UnicodeEncodeError:
             return load_o200k()(replace_surrogates(text))
 
 
 def _copy_text(text: str) -> str:
-    """Another text that says the same."""
+    """A copy of the text."""
     return f"{text} "[:-1]
 
 
@@ -57,12 +57,12 @@ class EstimateCounter(Struct, frozen=True):
     name: str = "estimate"
 
     def count(self, text: str) -> int:
-        """About how many tokens the text is; never falls when text is appended."""
+        """The estimated tokens of the text; never falls when text is appended."""
         return _tokens(_weight(text) * self.permille // 1000) if text else 0
 
 
 def estimate(text: str) -> int:
-    """About how many o200k tokens a text is, many times faster than counting them.
+    """Estimate the o200k tokens of a text, many times faster than counting them.
 
     >>> estimate("")
     0
@@ -73,12 +73,12 @@ def estimate(text: str) -> int:
 
 
 def fast_counter(counter: TokenCounter) -> TokenCounter:
-    """What tells at once about how large a text is: the counter itself, where that is quick."""
+    """A fast counter for approximate sizes: the counter itself if it is fast."""
     return EstimateCounter() if isinstance(counter, ExactCounter) else counter
 
 
 def counter_for(format: str, model: str | None, choice: CounterChoice = "auto") -> TokenCounter:
-    """The one counter for a request, from its wire format and the model it names.
+    """The counter for a request, by its wire format and model.
 
     >>> counter_for("openai-chat", "gpt-5").name
     'o200k'
@@ -92,7 +92,7 @@ def counter_for(format: str, model: str | None, choice: CounterChoice = "auto") 
 
 
 def part_tokens(part: Part, counter: TokenCounter) -> int:
-    """Tokens of one part by the request's counter: its text, its name, and what text hides."""
+    """Tokens of one part: its text, its name, and its media or encrypted content."""
     tokens = part.weight
     if part.text:
         tokens += counter.count(part.text)
@@ -103,11 +103,11 @@ def part_tokens(part: Part, counter: TokenCounter) -> int:
 
 @lru_cache(1024)
 def _name_tokens(name: str, counter: TokenCounter) -> int:
-    """Tokens of a tool's name, of which there are few."""
+    """Tokens of a tool's name."""
     return counter.count(name)
 
 
-# --- which model -------------------------------------------------------------------------------
+# --- models ------------------------------------------------------------------------------------
 
 # Tokens for a thousand of o200k's, from what providers reported for tool results of 1,000 tokens
 # and more in recorded sessions (bench/fit_estimate.py --families, 2026-11-15; median, p10 to p90):
@@ -122,7 +122,7 @@ PERMILLE: dict[TokenizerFamily, int] = {
 }
 
 
-# A model's name often stands behind a vendor or a region: "openrouter/qwen/…", "us.anthropic.…".
+# A model's name often follows a vendor or a region: "openrouter/qwen/…", "us.anthropic.…".
 _NAME_START = r"(?:^|[/:@._-])(?:"
 _CLAUDE_TO_46 = re.compile(
     r"claude-(?:v?[123](?!\d)|instant|[a-z]+-4(?:-[0-6](?!\d)|-\d{8}|-[a-z]|[@:]|$))"
@@ -138,7 +138,7 @@ _OTHER = re.compile(
 
 
 def tokenizer_family(format: str, model: str | None) -> TokenizerFamily:
-    """The family a request's model belongs to; the wire's own one when the name says nothing."""
+    """The tokenizer of a request's model; the wire format's own if the name is not known."""
     name = (model or "").lower()
     if "claude" in name:
         return "claude-to-4.6" if _CLAUDE_TO_46.search(name.replace(".", "-")) else "claude"
@@ -180,7 +180,7 @@ CLASSES: tuple[tuple[str, bytes, int], ...] = (
     ("TWO_BYTES", bytes(range(0xC0, 0xE0)), TWO_BYTES),  # accents, Cyrillic, Greek, Arabic
     ("WIDE", b"\xe0\xe1" + bytes(range(0xE3, 0xF0)), WIDE),  # Indic, Thai, kana, CJK, Hangul
     ("FOUR_BYTES", bytes(range(0xF0, 0x100)), FOUR_BYTES),  # emoji
-    ("", bytes(range(0x80, 0xC0)), 0),  # continuation bytes: their first byte stands for them
+    ("", bytes(range(0x80, 0xC0)), 0),  # continuation bytes: counted at the first byte
 )
 
 
@@ -219,7 +219,7 @@ def _tokens(weight: int) -> int:
 
 @cache
 def load_o200k() -> Callable[[str], int]:
-    """The exact counter of whichever library is installed; both carry the vocabulary."""
+    """The exact counter of the installed library; both include the vocabulary."""
     try:
         return load_rs_bpe()
     except ImportError:  # it has no wheel for this Python

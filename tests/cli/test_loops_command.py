@@ -142,7 +142,7 @@ UNUSABLE = {
     "no tool calls": (
         "a.json",
         b'{"messages": [{"role": "user", "content": "hi"}]}',
-        "a.json: The format cannot be told, and there are no tool calls in it.",
+        "a.json: The format cannot be detected, and there are no tool calls in it.",
     ),
     "a request of no known format": ("a.json", b'{"messages": 3}', "a.json: This is no transcript"),
 }

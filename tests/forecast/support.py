@@ -24,7 +24,7 @@ class Turn(Struct, frozen=True):
     asked: str = ""  # by the user, behind the result
 
 
-class Told(Struct):
+class IndexedHistory(Struct):
     """A history with all that the forecast looks at."""
 
     transcript: TranscriptIndex = field(default_factory=TranscriptIndex)
@@ -32,15 +32,15 @@ class Told(Struct):
     mentions: Mentions = field(default_factory=Mentions)
 
 
-def told(*turns: Turn) -> Told:
+def history_of(*turns: Turn) -> IndexedHistory:
     """A history of these turns, noted unit by unit."""
-    history = Told()
+    history = IndexedHistory()
     for number, turn in enumerate(turns):
         add(history, number, turn)
     return history
 
 
-def add(history: Told, number: int, turn: Turn) -> None:
+def add(history: IndexedHistory, number: int, turn: Turn) -> None:
     """Read one more turn."""
     index = history.transcript
     model: list[Part] = []
@@ -78,7 +78,7 @@ def edits(path: str, old: str, new: str) -> Turn:
     return Turn("Edit", args, f"The file {path} has been updated.")
 
 
-def result(history: Told, number: int = 0) -> int:
+def result(history: IndexedHistory, number: int = 0) -> int:
     """The position of a result."""
     return history.transcript.results[number]
 

@@ -26,7 +26,17 @@ from respool.forecast.mentions import Mentions, count_folded_lines, identifiers_
 from respool.forecast.model import call_rate, estimate_risk, forecast_lines, line_risks, load_model
 from respool.history.line_index import argument_text
 from respool.transcript import Ref
-from tests.forecast.support import Told, Turn, add, edits, numbered, reads, result, runs, told
+from tests.forecast.support import (
+    IndexedHistory,
+    Turn,
+    add,
+    edits,
+    history_of,
+    numbered,
+    reads,
+    result,
+    runs,
+)
 from tests.support.timing import seconds
 
 LOOM = [
@@ -120,25 +130,27 @@ class TestLooks:
 
 class TestMentions:
     def test_a_word_is_at_home_in_its_newest_result(self):
-        history = told(reads("/a.py", "old weave_all"), reads("/b.py", "new weave_all"), OTHER)
+        history = history_of(
+            reads("/a.py", "old weave_all"), reads("/b.py", "new weave_all"), OTHER
+        )
         first, second = (history.mentions.results[result(history, n)] for n in (0, 1))
         assert own_names(history.mentions, first, 0, "old weave_all") == []
         assert own_names(history.mentions, second, 0, "new weave_all") == ["weave_all"]
 
     def test_what_was_said_is_nobodys_own(self):
-        history = told(reads("/a.py", "weave_all"), Turn(said="I call weave_all next"))
+        history = history_of(reads("/a.py", "weave_all"), Turn(said="I call weave_all next"))
         words = history.mentions.results[result(history)]
         assert own_names(history.mentions, words, 0, "weave_all") == []
 
     def test_calls_take_lines_up(self):
         text = numbered(LOOM)
-        history = told(reads("/loom.py", text), edits("/loom.py", LOOM[4], "        rest()"))
-        taken = history.mentions.taken[0]
+        history = history_of(reads("/loom.py", text), edits("/loom.py", LOOM[4], "        rest()"))
+        taken = history.mentions.used[0]
         assert 4 in taken.calls
         assert taken.units == [1]
 
     def test_a_file_is_named_by_its_name_too(self):
-        history = told(reads("/w/loom.py", "x"), Turn(said="now src/loom.py"))
+        history = history_of(reads("/w/loom.py", "x"), Turn(said="now src/loom.py"))
         assert history.mentions.last_mention("/w/loom.py") == 1
         assert history.mentions.last_mention("/w/other.py") == -1
 
@@ -146,7 +158,7 @@ class TestMentions:
     @given(st.lists(st.integers(0, 8), max_size=9), st.lists(st.integers(0, 8), max_size=6))
     def test_what_a_shorter_text_lacks(self, had: list[int], has: list[int]):
         original, text = ("\n".join(f" {WORDS[n]}" for n in one) for one in (had, has))
-        history = told(runs("ls", original), OTHER)
+        history = history_of(runs("ls", original), OTHER)
         words = history.mentions.results[result(history)]
         found = history.mentions.missing(words, original, text)
         stays = {line.strip() for line in text.split("\n")}
@@ -162,7 +174,7 @@ class TestMentions:
 
     def test_a_line_without_its_number_is_not_gone(self):
         text = numbered(LOOM)
-        history = told(reads("/loom.py", text), OTHER)
+        history = history_of(reads("/loom.py", text), OTHER)
         words = history.mentions.results[result(history)]
         found = history.mentions.missing(words, text, "\n".join(LOOM[:3]))
         bare = [line.strip() for line in LOOM]
@@ -172,12 +184,12 @@ class TestMentions:
     def test_nor_is_one_that_then_begins_like_a_place(self, start: str):
         lines = [f"{start}{line.strip() or 'rest()'}" for line in LOOM]
         text = numbered(lines)
-        history = told(reads("/loom.py", text), OTHER)
+        history = history_of(reads("/loom.py", text), OTHER)
         words = history.mentions.results[result(history)]
         assert not any(history.mentions.missing(words, text, "\n".join(lines)).lines)
 
     def test_few_texts_in_place_of_one_result_are_remembered(self):
-        history = told(runs("ls", "\n".join(LOOM)), OTHER)
+        history = history_of(runs("ls", "\n".join(LOOM)), OTHER)
         words = history.mentions.results[result(history)]
         found = [history.mentions.missing(words, "\n".join(LOOM), str(n)) for n in range(30)]
         again = [
@@ -188,27 +200,27 @@ class TestMentions:
 
     def test_a_word_takes_few_bytes(self):
         lines = [f"the line with number_{n} in it" for n in range(20_000)]
-        history = told(runs("ls", "\n".join(lines)), OTHER)
+        history = history_of(runs("ls", "\n".join(lines)), OTHER)
         assert history.mentions.size_bytes < 150 * len(
             lines
         )  # with two words each: a name, the line
 
     def test_a_fork_is_refused(self):
-        history = told(reads("/a.py", "one"), OTHER)
+        history = history_of(reads("/a.py", "one"), OTHER)
         index = history.transcript
         assert not history.mentions.extend(index.units, index.parts, 1)
         fresh = Mentions()
         assert fresh.extend(index.units, index.parts, 0)
-        assert vars(fresh.said) == vars(history.mentions.said)
+        assert vars(fresh.word_index) == vars(history.mentions.word_index)
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.sampled_from([*LOOM, "weave_all", "/w/a.py", ""]), min_size=1, max_size=8))
     def test_noted_at_once_or_one_by_one_is_the_same(self, lines: list[str]):
         turns = [reads("/a.py", "\n".join(lines[:n])) for n in range(1, len(lines) + 1)]
-        history = told(*turns, Turn(said=lines[-1]))
+        history = history_of(*turns, Turn(said=lines[-1]))
         at_once = Mentions()
         assert at_once.extend(history.transcript.units, history.transcript.parts, 0)
-        assert vars(at_once.said) == vars(history.mentions.said)
+        assert vars(at_once.word_index) == vars(history.mentions.word_index)
         assert at_once.results == history.mentions.results
 
 
@@ -241,7 +253,7 @@ class TestFeatures:
         ],
     )
     def test_of_a_result(self, turns: list[Turn], feature: str, bin: str):
-        history = told(*turns, OTHER)
+        history = history_of(*turns, OTHER)
         at = next(n for n, turn in enumerate(turns) if turn.tool in ("Read", "Bash"))
         one = result_features(
             result(history, at), history.transcript, history.ledger, history.mentions
@@ -264,7 +276,7 @@ class TestFeatures:
     )
     def test_of_a_line(self, line: int, feature: str, bin: str):
         called = edits("/loom.py", LOOM[4], "        rest()")
-        history = told(reads("/loom.py", numbered(LOOM)), called, OTHER)
+        history = history_of(reads("/loom.py", numbered(LOOM)), called, OTHER)
         one = result_features(result(history), history.transcript, history.ledger, history.mentions)
         assert one is not None
         assert LINE_FEATURES[feature][one.lines[line][list(LINE_FEATURES).index(feature)]] == bin
@@ -272,7 +284,7 @@ class TestFeatures:
     @pytest.mark.parametrize(("times", "bin"), [(0, "0"), (1, "1"), (2, "2+"), (9, "2+")])
     def test_how_often_a_line_was_shown_before(self, times: int, bin: str):
         shown = [reads("/loom.py", f"{LOOM[0]}\n\n{LOOM[0]}")] * times
-        history = told(*shown, reads("/again.py", f"{LOOM[0]}\n{LOOM[0]}"), *shown, OTHER)
+        history = history_of(*shown, reads("/again.py", f"{LOOM[0]}\n{LOOM[0]}"), *shown, OTHER)
         at = result(history, times)
         one = result_features(at, history.transcript, history.ledger, history.mentions)
         assert one is not None
@@ -282,7 +294,7 @@ class TestFeatures:
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.text(max_size=60), min_size=1, max_size=6))
     def test_every_bin_is_one_that_has_a_weight(self, texts: list[str]):
-        history = told(*(runs("ls", text) for text in texts), OTHER)
+        history = history_of(*(runs("ls", text) for text in texts), OTHER)
         for position in history.transcript.results:
             one = result_features(position, history.transcript, history.ledger, history.mentions)
             assert one is not None
@@ -296,12 +308,12 @@ class TestFeatures:
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 8))), max_size=9))
     def test_looked_at_after_each_turn_or_once_is_the_same(self, turns: list[tuple[int, set[int]]]):
-        history = told()
+        history = history_of()
         for number, (sort, chosen) in enumerate(turns):
             text = "\n".join(WORDS[n] for n in sorted(chosen))
             turn = [reads("/w/loom.py", text), Turn(said=text), runs(text, "ok")][sort]
             add(history, number, turn)
-            assert all_known(history, history.mentions) == all_known(history, noted_anew(history))
+            assert all_known(history, history.mentions) == all_known(history, reindex(history))
 
     @pytest.mark.parametrize(
         ("age", "bin"), [(0, "0"), (1, "1"), (3, "3-4"), (64, "33-64"), (999, "65+")]
@@ -313,7 +325,7 @@ class TestFeatures:
 WORDS = [*LOOM, "now /w/loom.py and", "loom.py", "weave_all of 12345 loom_parts"]
 
 
-def noted_anew(history: Told) -> Mentions:
+def reindex(history: IndexedHistory) -> Mentions:
     mentions = Mentions()
     assert mentions.extend(history.transcript.units, history.transcript.parts, 0)
     return mentions
@@ -324,7 +336,7 @@ def own_names(mentions: Mentions, words: ResultWords, line: int, said: str) -> l
     return mentions.spelled(mentions.own_names(words, line), said)
 
 
-def all_known(history: Told, mentions: Mentions) -> list[object]:
+def all_known(history: IndexedHistory, mentions: Mentions) -> list[object]:
     """All that is looked at of each result: its bins, those of its lines, their names, risks."""
     found: list[object] = []
     for position in history.transcript.results:
@@ -348,16 +360,16 @@ class TestModel:
 
     def test_a_copy_elsewhere_makes_a_line_worth_less(self):
         text = numbered(LOOM)
-        alone = told(reads("/loom.py", text), OTHER, OTHER)
-        twice = told(reads("/loom.py", text), reads("/loom.py", text), OTHER)
+        alone = history_of(reads("/loom.py", text), OTHER, OTHER)
+        twice = history_of(reads("/loom.py", text), reads("/loom.py", text), OTHER)
         assert rates(twice)[2] < rates(alone)[2] / 10
 
     def test_what_cannot_be_needed_has_no_rate(self):
-        assert rates(told(reads("/loom.py", numbered(LOOM)), OTHER))[1] == 0
+        assert rates(history_of(reads("/loom.py", numbered(LOOM)), OTHER))[1] == 0
 
     def test_older_is_less(self):
         text = numbered(LOOM)
-        new, old = (told(reads("/loom.py", text), *[OTHER] * n) for n in (1, 40))
+        new, old = (history_of(reads("/loom.py", text), *[OTHER] * n) for n in (1, 40))
         assert sum(rates(old)) < sum(rates(new))
 
     @pytest.mark.parametrize("kind", ["write", "read", "other"])
@@ -368,7 +380,7 @@ class TestModel:
         assert load_model() is load_model()
 
 
-def rates(history: Told) -> list[float]:
+def rates(history: IndexedHistory) -> list[float]:
     one = result_features(result(history), history.transcript, history.ledger, history.mentions)
     assert one is not None
     found = forecast_lines(one)
@@ -380,7 +392,7 @@ def replaced(text: str, reason: str = "unlikely_needed") -> Replace:
 
 
 class TestRisk:
-    history = told(reads("/loom.py", "\n".join(LOOM)), OTHER, OTHER)
+    history = history_of(reads("/loom.py", "\n".join(LOOM)), OTHER, OTHER)
 
     def of(self, *edits: Replace | DropExchange | DropReasoning, leans: bool = False) -> float:
         offer = Offer("trim", edits[0], (0,) if leans else (), edits[1:])
@@ -433,7 +445,7 @@ class TestFolded:
     wrapped = json.dumps({"returncode": 0, "output": text})
 
     def risk_of(self, text: str) -> float:
-        history = told(runs("cat loom.py", text), OTHER, OTHER)
+        history = history_of(runs("cat loom.py", text), OTHER, OTHER)
         gone = Offer("trim", replaced(""))
         return estimate_risk(gone, history, history.mentions)
 
@@ -442,7 +454,7 @@ class TestFolded:
 
     def test_what_is_taken_up_far_behind_is_seen(self):
         assert self.wrapped.index("weave_190") > 4_000
-        history = told(runs("cat loom.py", self.wrapped), runs("rg weave_190", "none"))
+        history = history_of(runs("cat loom.py", self.wrapped), runs("rg weave_190", "none"))
         words = history.mentions.results[1]
         assert history.mentions.mentions_of(words).calls == {0}
 

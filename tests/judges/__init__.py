@@ -1,7 +1,7 @@
-"""Judges we did not write: the providers' own SDK types, and Mistral's request validator.
+"""Independent validators: the providers' own SDK types, and Mistral's request validator.
 
 Each module has `judge(request)` and `judge_history(list)`; both return complaints, [] for none.
-Those here load their module when they are first asked.
+Modules are loaded at first use.
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ HISTORY_JUDGES: dict[str, Callable[[list[Any]], list[str]]] = {
 
 
 def judge(format: str, request: dict[str, Any]) -> list[str]:
-    """What all judges of a format have against a whole request that is ready to be sent."""
+    """Complaints of all judges of a format about a whole request."""
     return [complaint for found in JUDGES[format] for complaint in found(request)]

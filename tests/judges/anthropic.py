@@ -1,9 +1,9 @@
-"""Judges Anthropic Messages requests by the types of the `anthropic` SDK.
+"""Validation of Anthropic Messages requests by the types of the `anthropic` SDK.
 
 Judged: the whole body (`MessageCreateParams` of the beta API), every block of every message, and
 what is inside tool results, sources and citations. Not judged, because the types do not know it:
-pairing, order, roles that follow each other, blank texts, the number of cache marks. Blocks of a
-kind named `future_…` are skipped.
+pairing, order, roles that follow each other, blank texts, the number of cache breakpoints.
+Blocks of a kind named `future_…` are skipped.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _STREAMED = Judgement(MessageCreateParamsStreaming)
 
 
 def judge(request: dict[str, Any]) -> list[str]:
-    """What the SDK's types have against a request."""
+    """Complaints of the SDK's types about a request."""
     judgement = _STREAMED if request.get("stream") is True else _ONCE
     return judgement.of(without_future(request), "request")
 
 
 def judge_history(history: list[Any]) -> list[str]:
-    """What they have against a bare list of messages."""
+    """Complaints about a bare list of messages."""
     return _MESSAGES.of(without_future(history), "messages")

@@ -1,4 +1,4 @@
-"""What the judges cannot judge: kinds of blocks, items and parts that no SDK knows yet."""
+"""Removal of kinds of blocks, items and parts that no SDK knows yet."""
 
 from __future__ import annotations
 

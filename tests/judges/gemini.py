@@ -1,4 +1,4 @@
-"""Judges generateContent requests by the models of the `google-genai` SDK.
+"""Validation of generateContent requests by the models of the `google-genai` SDK.
 
 Judged: `contents`, `systemInstruction`, `tools` and `generationConfig`, key by key: the SDK's
 models refuse keys they do not know. Not judged, because the models do not know it: the number of
@@ -26,7 +26,7 @@ _FIELDS = {
 
 
 def judge(request: dict[str, Any]) -> list[str]:
-    """What the SDK's models have against a request."""
+    """Complaints of the SDK's models about a request."""
     body = without_future(request)
     found = _told(_CONTENTS, body.get("contents"), "contents")
     for field, judgement in _FIELDS.items():
@@ -36,7 +36,7 @@ def judge(request: dict[str, Any]) -> list[str]:
 
 
 def judge_history(history: list[Any]) -> list[str]:
-    """What they have against a bare list of contents."""
+    """Complaints about a bare list of contents."""
     return _told(_CONTENTS, without_future(history), "contents")
 
 

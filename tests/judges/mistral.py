@@ -1,6 +1,6 @@
-"""Judges the structure of Chat Completions requests by `mistral-common`'s request validator.
+"""Validation of the structure of Chat Completions requests by `mistral-common`'s request validator.
 
-Judged, and this is what the SDK types cannot do: that every call is answered exactly once, by id,
+Checked, unlike by the SDK types: that every call is answered exactly once, by id,
 before the next assistant message; that nothing stands between calls and results; which role may
 follow which; that the history ends on a user or a tool message; tool names.
 
@@ -32,12 +32,12 @@ _VALIDATOR = get_validator(TokenizerVersion.v13, ValidationMode.serving)
 
 
 def judge(request: dict[str, Any]) -> list[str]:
-    """What Mistral's validator has against a request; it stops at the first thing."""
+    """The first complaint of Mistral's validator about a request."""
     return judge_history(request["messages"], request.get("tools"))
 
 
 def judge_history(history: list[Any], tools: list[Any] | None = None) -> list[str]:
-    """What it has against a bare list of messages."""
+    """Complaints about a bare list of messages."""
     if not all(isinstance(message, dict) for message in history):
         return ["messages: not all of them are objects"]
     try:
@@ -65,7 +65,7 @@ def _as_mistral_has_it(message: Message) -> Message:
 
 def _part(part: Any) -> Any:
     if isinstance(part, dict) and part.get("type") == "text":
-        return {"type": "text", "text": part.get("text")}  # cache marks are not Mistral's
+        return {"type": "text", "text": part.get("text")}  # Mistral has no cache breakpoints
     if isinstance(part, dict) and part.get("type") in ("file", "refusal"):
         return {"type": "text", "text": json.dumps(part)}
     return part
@@ -80,7 +80,7 @@ def _call(call: Any) -> Any:
 
 
 def _without_late_system(messages: list[Message]) -> list[Message]:
-    """Leaves out system messages behind results, unless they part results from their calls."""
+    """Remove system messages after results, unless they separate results from their calls."""
     kept: list[Message] = []
     for at, message in enumerate(messages):
         following = messages[at + 1].get("role") if at + 1 < len(messages) else None

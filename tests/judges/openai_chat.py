@@ -1,4 +1,4 @@
-"""Judges Chat Completions requests by the types of the `openai` SDK.
+"""Validation of Chat Completions requests by the types of the `openai` SDK.
 
 Judged: the whole body (`CompletionCreateParams`), every message, content part and tool call. Not
 judged, because the types do not know it: pairing and order. Parts of a kind named `future_…` are
@@ -28,7 +28,7 @@ _STREAMED = Judgement(CompletionCreateParamsStreaming)
 
 
 def judge(request: dict[str, Any]) -> list[str]:
-    """What the SDK's types have against a request."""
+    """Complaints of the SDK's types about a request."""
     judgement = _STREAMED if request.get("stream") is True else _ONCE
     body = without_future(request)
     if isinstance(body.get("messages"), list):
@@ -37,7 +37,7 @@ def judge(request: dict[str, Any]) -> list[str]:
 
 
 def judge_history(history: list[Any]) -> list[str]:
-    """What they have against a bare list of messages."""
+    """Complaints about a bare list of messages."""
     return _MESSAGES.of(
         [_as_openai_has_it(message) for message in without_future(history)], "messages"
     )

@@ -1,4 +1,4 @@
-"""Judges Responses requests by the types of the `openai` SDK.
+"""Validation of Responses requests by the types of the `openai` SDK.
 
 Judged: the whole body (`ResponseCreateParams`), every item and what is inside it. Not judged,
 because the types do not know it: pairing, order, what reasoning belongs to. Items and parts of a
@@ -36,7 +36,7 @@ _STREAMED = Judgement(ResponseCreateParamsStreaming)
 
 
 def judge(request: dict[str, Any]) -> list[str]:
-    """What the SDK's types have against a request."""
+    """Complaints of the SDK's types about a request."""
     judgement = _STREAMED if request.get("stream") is True else _ONCE
     body = without_future(request)
     if isinstance(body.get("input"), list):
@@ -45,7 +45,7 @@ def judge(request: dict[str, Any]) -> list[str]:
 
 
 def judge_history(history: list[Any]) -> list[str]:
-    """What they have against a bare list of items."""
+    """Complaints about a bare list of items."""
     return _ITEMS.of(_completed(without_future(history)), "input")
 
 

@@ -1,4 +1,4 @@
-"""Turns an SDK's own types into validators that leave nothing unread.
+"""Strict validators made from an SDK's own types.
 
 The SDKs describe requests with TypedDicts, which pydantic can judge; left to itself it is mild:
 
@@ -9,8 +9,8 @@ The SDKs describe requests with TypedDicts, which pydantic can judge; left to it
 - models with an `__init__` or a hook of their own are built through it, outside strict mode.
 
 Here the types stay the SDK's; only the schema that pydantic makes of them is rewritten: generators
-become lists, unknown keys are refused, response models leave the unions, unions of objects are told
-apart by their `type` or `role`, and everything is strict, so that 1 is no string and no boolean.
+become lists, unknown keys are refused, response models leave the unions, unions of objects are
+distinguished by their `type` or `role`, and everything is strict: 1 is no string and no boolean.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Judgement:
 
     @cached_property
     def _validator(self) -> SchemaValidator:
-        """Built at the first question."""
+        """The validator, built at first use."""
         adapter = cast(TypeAdapter[Any], TypeAdapter(self._type))
         adapter.rebuild(force=True)
         schema = cast(Schema, adapter.core_schema)
@@ -45,7 +45,7 @@ class Judgement:
         return SchemaValidator(cast(Any, tight), cast(Any, {"strict": True}))
 
     def of(self, value: Any, place: str) -> list[str]:
-        """What the type has against a decoded JSON value; nothing when it fits."""
+        """Complaints of the type about a decoded JSON value."""
         return _told(lambda: self._validator.validate_python(value, strict=True), place)
 
     def of_json(self, value: Any, place: str) -> list[str]:
@@ -83,12 +83,12 @@ def _walk(value: Any) -> Iterable[Schema]:
 
 
 def _is_note(schema: Schema, key: str) -> bool:
-    """Whether the key holds pydantic's notes on the schema, and not a request's own field."""
+    """Return whether the key holds pydantic's metadata, and not a request's own field."""
     return key == "metadata" and isinstance(schema.get("type"), str)
 
 
 def _only_warns(schema: Schema) -> bool:
-    """Whether this is google-genai's hook that only logs; behind it JSON is judged as Python."""
+    """Return whether this is google-genai's hook that only logs, and hides strict JSON checks."""
     hook = schema["function"]["function"]
     return getattr(hook, "__name__", "") == "_check_field_type_mismatches"
 
@@ -144,7 +144,7 @@ class _Tightening:
         return choice
 
     def _is_response(self, choice: Any) -> bool:
-        """Whether the choice is a model of what the API returns, or a union of such models."""
+        """Return whether the choice is a response model, or a union of such models."""
         found = self._resolved(choice[0] if isinstance(choice, tuple) else choice)
         if found.get("type") not in ("union", "tagged-union"):
             return found.get("type") == "model"
@@ -157,7 +157,7 @@ class _Tightening:
         return found.get("fields") if found.get("type") == "typed-dict" else None
 
     def _tagged(self, objects: list[Schema]) -> Schema | None:
-        """The union told apart by a key whose values its members spell out, if there is one."""
+        """The union tagged by a key whose values its members list, if there is one."""
         for key in TAGS:
             groups: dict[str, list[Schema]] = {}
             tags = [self._literals((self._fields(choice) or {}).get(key)) for choice in objects]

@@ -65,13 +65,13 @@ def _named(x: Exchange, id: str) -> Exchange:
     return Exchange(x.result, tool=x.tool, id=id, error=x.error, args=x.args)
 
 
-def circles(format: str, steps: Sequence[Step], tools: Tools | None = None) -> list[Loop]:
-    """The circles of the steps, as they are found in a history."""
+def loops_in(format: str, steps: Sequence[Step], tools: Tools | None = None) -> list[Loop]:
+    """The loops that are found in a history of these steps."""
     return find_loops(*history_of(format, steps, tools))
 
 
-def told(detector: LoopDetector, steps: Sequence[Step], *, at_once: bool = False) -> list[str]:
-    """What the detector answers before each call; one that is refused is not made.
+def ask_all(detector: LoopDetector, steps: Sequence[Step], *, at_once: bool = False) -> list[str]:
+    """The actions of the detector before each call; refused calls are not made.
 
     `at_once`: a step's calls are all asked about before any of them is made.
     """

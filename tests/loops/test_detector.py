@@ -27,13 +27,13 @@ from tests.loops.support import (
     LOOM,
     MISSING,
     Step,
+    ask_all,
     call,
     edit,
     history_of,
     read,
     request_of,
     run,
-    told,
 )
 from tests.support.formats import FIELD, FORMATS
 
@@ -85,7 +85,7 @@ _LETTER = {"allow": "a", "advise": "!", "refuse": "x"}
 @pytest.mark.parametrize("case", ANSWERS)
 def test_what_it_answers_before_each_call(case: str) -> None:
     steps, answers = ANSWERS[case]
-    got = "".join(_LETTER[one] for one in told(respool.LoopDetector(), steps))
+    got = "".join(_LETTER[one] for one in ask_all(respool.LoopDetector(), steps))
     assert got == answers
 
 
@@ -94,7 +94,7 @@ def test_what_it_answers_before_each_call(case: str) -> None:
 def test_what_was_asked_for_at_once_counts_once(case: str, at_once: bool) -> None:
     """Whether a host makes them together or one by one, none of them has seen the others."""
     steps, together, one_by_one = AT_ONCE[case]
-    got = "".join(_LETTER[one] for one in told(respool.LoopDetector(), steps, at_once=at_once))
+    got = "".join(_LETTER[one] for one in ask_all(respool.LoopDetector(), steps, at_once=at_once))
     assert got == (together if at_once else one_by_one)
 
 
@@ -164,12 +164,12 @@ def test_an_error_that_came_back_is_told_before_the_next_try() -> None:
 
 def test_limits_are_settings() -> None:
     hasty = respool.LoopDetector(advise=2, insist=3, stop=4)
-    assert told(hasty, [read()] * 5) == ["allow", "advise", "advise", "refuse", "refuse"]
+    assert ask_all(hasty, [read()] * 5) == ["allow", "advise", "advise", "refuse", "refuse"]
     patient = respool.LoopDetector(patience=1)
-    assert told(patient, [run("gh pr checks", "pending")] * 3)[-1] == "advise"
+    assert ask_all(patient, [run("gh pr checks", "pending")] * 3)[-1] == "advise"
     strict = respool.LoopDetector(leeway=0)
     steps = [run(f"make | tail -{n}", "make: all threads are even, none is loose") for n in "123"]
-    assert told(strict, steps)[-1] == "advise"
+    assert ask_all(strict, steps)[-1] == "advise"
 
 
 REFUSED_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
@@ -198,8 +198,8 @@ def test_a_declared_function_that_fails_is_contained() -> None:
 
     tools = respool.Tools([respool.Tool("look", kind="read", target=failing, key=failing)])
     detector = respool.LoopDetector(tools=tools)
-    assert told(detector, [call("look", LOOM, at=1)] * 3)[-1] == "advise"
-    assert told(detector, [call("look", LOOM, at=2)]) == ["allow"]
+    assert ask_all(detector, [call("look", LOOM, at=1)] * 3)[-1] == "advise"
+    assert ask_all(detector, [call("look", LOOM, at=2)]) == ["allow"]
 
 
 ANY = st.recursive(

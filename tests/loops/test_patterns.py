@@ -16,9 +16,9 @@ from tests.loops.support import (
     PASSED,
     Step,
     call,
-    circles,
     edit,
     history_of,
+    loops_in,
     read,
     run,
 )
@@ -144,7 +144,7 @@ CIRCLES: dict[str, tuple[list[Step], str, int]] = {
 @pytest.mark.parametrize("case", CIRCLES)
 def test_a_circle_is_found(case: str, format: str) -> None:
     steps, kind, after = CIRCLES[case]
-    found = circles(format, steps)
+    found = loops_in(format, steps)
     assert [(one.kind, one.advised_after, one.level) for one in found] == [(kind, after, "advise")]
 
 
@@ -225,7 +225,7 @@ NO_CIRCLES: dict[str, list[Step]] = {
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case", NO_CIRCLES)
 def test_what_is_no_circle(case: str, format: str) -> None:
-    assert circles(format, NO_CIRCLES[case]) == []
+    assert loops_in(format, NO_CIRCLES[case]) == []
 
 
 @pytest.mark.parametrize("case", NO_CIRCLES)
@@ -241,20 +241,20 @@ def test_the_limits_keep_some_of_these_silent_and_the_rules_the_others(case: str
 
 def test_a_wait_that_takes_too_long_is_told_at_last() -> None:
     waits = [run("gh pr checks", "unit tests: pending")] * 12
-    (found,) = circles("openai-chat", waits)
+    (found,) = loops_in("openai-chat", waits)
     assert (found.advised_after, found.kind) == (12, "repeat")
     assert "Wait longer between two looks" in found.message
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_it_says_so_again_when_it_gets_worse_and_not_at_every_call(format: str) -> None:
-    (found,) = circles(format, [read()] * 21)
+    (found,) = loops_in(format, [read()] * 21)
     assert [at + 1 for at in found.advised] == [3, 5, 8, 11, 14, 17, 20]
     assert (found.level, found.count, len(found.calls), len(found.repeated)) == ("stop", 20, 21, 20)
 
 
 def test_a_cycle_is_told_once_and_its_calls_are_not_told_beside_it() -> None:
-    (found,) = circles("anthropic", [read(), run("make", FAILED)] * 9)
+    (found,) = loops_in("anthropic", [read(), run("make", FAILED)] * 9)
     assert found.kind == "cycle"
     assert [at + 1 for at in found.advised] == [6, 10, 16]
     assert len(found.repeated) == 16
@@ -262,7 +262,7 @@ def test_a_cycle_is_told_once_and_its_calls_are_not_told_beside_it() -> None:
 
 def test_one_matter_is_not_told_twice_by_different_names() -> None:
     """The same failing call is a repeat and an error: it is told as a repeat."""
-    found = circles("anthropic", [run("make", FAILED)] * 9)
+    found = loops_in("anthropic", [run("make", FAILED)] * 9)
     assert [(one.kind, len(one.advised)) for one in found] == [("repeat", 3)]
 
 
@@ -326,23 +326,23 @@ MESSAGES: dict[str, tuple[list[Step], str]] = {
 @pytest.mark.parametrize("case", MESSAGES)
 def test_what_is_said(case: str) -> None:
     steps, message = MESSAGES[case]
-    assert [one.message for one in circles("anthropic", steps)] == [message]
+    assert [one.message for one in loops_in("anthropic", steps)] == [message]
 
 
 def test_operation_and_target_are_those_that_the_tool_declares() -> None:
     office = Tool("office", kind="read", operation="action", target="path")
     steps = [call("office", LOOM, action="fields", path=" a.pdf ", at=3)] * 3
-    (found,) = circles("gemini", steps, Tools([office]))
+    (found,) = loops_in("gemini", steps, Tools([office]))
     assert (found.operation, found.target) == ("fields", "a.pdf")
     assert found.message.startswith("office fields (a.pdf) was called 3 times")
     by_target = Tool("office", kind="read", target="path", key="target")
     pages = [call("office", LOOM, path="a.pdf", page=n) for n in range(3)]
-    assert [one.kind for one in circles("gemini", pages, Tools([by_target]))] == ["repeat"]
-    assert circles("gemini", pages, Tools([office])) == []
+    assert [one.kind for one in loops_in("gemini", pages, Tools([by_target]))] == ["repeat"]
+    assert loops_in("gemini", pages, Tools([office])) == []
 
 
 def test_a_long_name_is_cut_and_stays_on_one_line() -> None:
-    (found,) = circles("anthropic", [read("a\n" * 200, "nothing")] * 3)
+    (found,) = loops_in("anthropic", [read("a\n" * 200, "nothing")] * 3)
     assert "\n" not in found.message
     assert len(found.message) < 400
 
@@ -350,7 +350,7 @@ def test_a_long_name_is_cut_and_stays_on_one_line() -> None:
 def test_what_we_said_ourselves_does_not_make_a_result_new() -> None:
     said = f"\n{ADVICE_START}Read (loom.py) was called 3 times.]"
     steps: list[Step] = [read(), read(), read(result=LOOM + said), read(), read()]
-    (found,) = circles("openai-chat", steps)
+    (found,) = loops_in("openai-chat", steps)
     assert [at + 1 for at in found.advised] == [3, 5]
 
 

@@ -173,7 +173,7 @@ def test_a_failed_result_keeps_its_error(format: str) -> None:
 
 
 @formats
-@pytest.mark.parametrize("cap_chars", [0, 100, 300, 1_000, 4_096])
+@pytest.mark.parametrize("cap", [0, 100, 300, 1_000, 4_096])
 @pytest.mark.parametrize("length", [0, 150, 900, 2_500])
 @pytest.mark.parametrize("after", [0, 40, 400])
 def test_the_line_that_tells_the_error_stays_however_small_the_cap(

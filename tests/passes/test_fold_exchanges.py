@@ -365,13 +365,13 @@ def test_a_flagged_failure_never_holds_the_summary(format: str) -> None:
 def test_a_run_of_failures_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them can hold a summary: they were all looked at again for each that came behind."""
     looked: list[int] = []
-    may_rewrite = View.can_rewrite
+    can_rewrite = View.can_rewrite
 
     def counting(view: View, position: int) -> bool:
         looked.append(position)
-        return may_rewrite(view, position)
+        return can_rewrite(view, position)
 
-    monkeypatch.setattr(View, "may_rewrite", counting)
+    monkeypatch.setattr(View, "can_rewrite", counting)
     failures = [
         said("anthropic", "", ran("anthropic", f"make {n}", "it fails", f"f{n}", error=True))
         for n in range(120)

@@ -22,7 +22,7 @@ from respool.passes.base import View, units_at_doubled_age
 from respool.passes.keep_lines import keep_lines
 from respool.policy import Policy
 from respool.tokens import counter_for
-from tests.forecast.support import Told, Turn, numbered, reads, result, runs, told
+from tests.forecast.support import IndexedHistory, Turn, history_of, numbered, reads, result, runs
 from tests.laws.sessions import prose
 from tests.support.coding_sessions import bash, done, read
 from tests.support.formats import FORMATS, Exchange, request, results
@@ -46,7 +46,7 @@ def cut(
     turn: Turn, whole: Sequence[int] = (), names: Sequence[int] = (), gone: Sequence[int] = ()
 ) -> str | None:
     """What remains of a result, if these lines are needed as such, or for their names."""
-    history = told(turn, OTHER)
+    history = history_of(turn, OTHER)
     one = result_features(result(history), history.transcript, history.ledger, history.mentions)
     assert one is not None
     total = len(one.lines)
@@ -157,7 +157,9 @@ class TestText:
         assert spoken_for > 0
 
 
-def view(history: Told, fresh_from: int = 0, in_force: dict[int, Edit] | None = None) -> View:
+def view(
+    history: IndexedHistory, fresh_from: int = 0, in_force: dict[int, Edit] | None = None
+) -> View:
     index = history.transcript
     counter = counter_for("anthropic", None)
     return View(
@@ -174,7 +176,7 @@ def view(history: Told, fresh_from: int = 0, in_force: dict[int, Edit] | None = 
 
 
 def offers(
-    history: Told,
+    history: IndexedHistory,
     fresh_from: int = 0,
     in_force: dict[int, Edit] | None = None,
     fair_risk: float = 1e-4,
@@ -190,7 +192,7 @@ LOG = "\n".join(
 
 class TestPass:
     def test_an_old_log_is_cut_and_told(self):
-        history = told(runs("make", LOG), *[OTHER] * 16)
+        history = history_of(runs("make", LOG), *[OTHER] * 16)
         made = offers(history)
         assert made
         edit = made[-1].edit
@@ -205,29 +207,29 @@ class TestPass:
 
     @pytest.mark.parametrize(("less", "more"), [(1e-6, 1e-4), (1e-4, 1e-2)])
     def test_the_more_a_token_is_worth_the_more_goes(self, less: float, more: float):
-        history = told(reads("/loom.py", numbered(CODE * 9)), *[OTHER] * 16)
+        history = history_of(reads("/loom.py", numbered(CODE * 9)), *[OTHER] * 16)
         saved = [sum(one.saved for one in offers(history, fair_risk=risk)) for risk in (less, more)]
         assert saved[0] < saved[1]
 
     def test_what_nobody_has_seen_yet_stays(self):
-        assert offers(told(OTHER, runs("make", LOG))) == []
+        assert offers(history_of(OTHER, runs("make", LOG))) == []
 
     @pytest.mark.parametrize(
         ("age", "looked_at", "offered"), [(1, 0, True), (3, 2, False), (4, 3, True), (7, 4, False)]
     )
     def test_offers_come_when_an_age_has_doubled(self, age: int, looked_at: int, offered: bool):
-        history = told(runs("make", LOG), *[OTHER] * age)
+        history = history_of(runs("make", LOG), *[OTHER] * age)
         fresh_from = history.transcript.units[looked_at].answers_from
         assert bool(offers(history, fresh_from)) is offered
 
     def test_short_and_marked_ones_stay(self):
         marked = f"{LOG}\n{OmissionMarker(3, 'lines', reference('x'))}"
         with_a_hole = LOG.replace("\nstep 9:", "\n[… 3 lines]\nstep 9:")
-        history = told(runs("a", "short"), runs("b", marked), runs("c", with_a_hole), OTHER)
+        history = history_of(runs("a", "short"), runs("b", marked), runs("c", with_a_hole), OTHER)
         assert offers(history) == []
 
     def test_a_second_cut_goes_on_from_the_first(self):
-        history = told(runs("make", LOG), *[OTHER] * 16)
+        history = history_of(runs("make", LOG), *[OTHER] * 16)
         at = result(history)
         first = Replace(at, history.transcript.parts[at].ref, "step 0", "r", "trimmed", "", 9)
         again = [offer.edit for offer in offers(history, in_force={at: first})]
@@ -235,7 +237,7 @@ class TestPass:
 
     def test_what_a_tool_notes_for_itself_is_not_told_as_left_out(self):
         frame = "Chunk ID: 1f2e3d\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
-        history = told(runs("make", f"{frame}{LOG}"), *[OTHER] * 16)
+        history = history_of(runs("make", f"{frame}{LOG}"), *[OTHER] * 16)
         at = result(history)
         some = "\n".join(LOG.split("\n")[:20])
         tidied = f"Process exited with code 0\nOutput:\n{some}"
@@ -248,13 +250,13 @@ class TestPass:
         changed = [f"{'+-'[n % 2]}{line}" for n, line in enumerate(LOG.split("\n"))]
         text = "\n".join(["diff --git a/loom b/loom", "@@ -1,80 +1,80 @@", *changed])
         as_diff, as_log = (
-            told(runs(command, text), *[OTHER] * 16) for command in ("git diff", "make")
+            history_of(runs(command, text), *[OTHER] * 16) for command in ("git diff", "make")
         )
         saved = [sum(one.saved for one in offers(each)) for each in (as_diff, as_log)]
         assert saved[0] < saved[1] / 2
 
     def test_what_must_stay_may_lose_lines_only_where_that_is_allowed(self):
-        history = told(runs("make", LOG), *[OTHER] * 16)
+        history = history_of(runs("make", LOG), *[OTHER] * 16)
         at = result(history)
         kept = replace(view(history), pinned={at})
         assert list(keep_lines(kept, Policy())) == []
@@ -262,7 +264,7 @@ class TestPass:
         assert [offer.edit.part for offer in partly if isinstance(offer.edit, Replace)] == [at]
 
     def test_what_was_not_noted_is_left_alone(self):
-        history = told(runs("make", LOG), OTHER)
+        history = history_of(runs("make", LOG), OTHER)
         history.mentions = Mentions()
         assert offers(history) == []
 
@@ -270,10 +272,10 @@ class TestPass:
 @pytest.mark.parametrize("now", range(70))
 def test_every_unit_is_due_once_for_each_doubling_of_its_age(now: int) -> None:
     for last in range(-1, now + 1):
-        told = [
+        history_of = [
             unit for first, end in units_at_doubled_age(last, now) for unit in range(first, end)
         ]
-        assert told == [
+        assert history_of == [
             unit
             for unit in range(now)
             if (now - unit).bit_length() != max(0, last - unit).bit_length()

@@ -150,7 +150,7 @@ def test_what_a_limit_demands_goes_though_the_rest_is_too_short_to_be_cached(
     assert respool.check(respool.compact(request, policy=policy, memo=None).request) == []
 
 
-ICON, SMALL = (64, 64), (120, 120)  # 6 tokens, which no marker is worth; 20, which the shortest is
+ICON, SMALL = (64, 64), (130, 130)  # 6 tokens, fewer than any marker; 23, more than the shortest
 
 
 @pytest.mark.parametrize(

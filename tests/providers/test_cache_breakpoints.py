@@ -319,7 +319,9 @@ CARRIERS: dict[str, tuple[int, list[int], int | None]] = {
 def test_which_block_carries_it(case: str) -> None:
     cut, gone, expected = CARRIERS[case]
     state = THOUGHT.state
-    mark = own_breakpoint(THOUGHT.body, state.index, state.sources, cut, gone.__contains__)
+    mark = own_breakpoint(
+        THOUGHT.body, state.index, sources=state.sources, cut=cut, is_gone=gone.__contains__
+    )
     assert (None if mark is None else mark.part) == expected
     if mark is not None:
         assert (mark.ref, mark.mark, mark.saved) == (state.index.parts[mark.part].ref, MARK, 0)
@@ -327,7 +329,9 @@ def test_which_block_carries_it(case: str) -> None:
 
 def test_the_mark_is_a_copy_of_the_client_s() -> None:
     state = THOUGHT.state
-    mark = own_breakpoint(THOUGHT.body, state.index, state.sources, 6, lambda _: False)
+    mark = own_breakpoint(
+        THOUGHT.body, state.index, sources=state.sources, cut=6, is_gone=lambda _: False
+    )
     assert mark is not None
     assert mark.mark is not THOUGHT.body.message(6)["content"][0]["cache_control"]
 

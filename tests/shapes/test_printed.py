@@ -664,7 +664,7 @@ def test_it_stays_as_it_is(case: str) -> None:
     assert group_by_file(LEFT[case]) == LEFT[case]
 
 
-def told_apart(text: str) -> list[str]:
+def ungroup(text: str) -> list[str]:
     """The lines as they came, by a reader who knows what a heading is."""
     found: list[str] = []
     path = ""
@@ -690,7 +690,7 @@ OTHERS = st.sampled_from(["none of these", "-- no", "12:x y", "", "lib/loom.py-7
 @given(st.lists(HITS | OTHERS, max_size=12))
 def test_a_reader_can_tell_every_line(lines: list[str]) -> None:
     kept = [line for line in lines if line and not line[0].isdigit()]
-    assert told_apart(group_by_file("\n".join(kept))) == kept
+    assert ungroup(group_by_file("\n".join(kept))) == kept
 
 
 @given(st.lists(HITS | OTHERS, max_size=12))

@@ -43,7 +43,7 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def tool_deed(tool: str, arguments: str, result: str) -> CallSummary:
+def called(tool: str, arguments: str, result: str) -> CallSummary:
     """What a call of a tool of its own did."""
     call = Part(NO_REF, "call", "model", arguments, tool)
     return summarize_call(
@@ -51,10 +51,10 @@ def tool_deed(tool: str, arguments: str, result: str) -> CallSummary:
     )
 
 
-def deed(
+def ran(
     command: str, printed: str = "", *, error: bool = False, why: str = "", resolved: bool = False
 ) -> CallSummary:
-    """What is told of a command that printed this."""
+    """The summary of a command that printed this."""
     arguments = json.dumps({"command": command})
     use = TOOLS.use_of("bash", arguments, None)
     call = Part(NO_REF, "call", "model", arguments, "bash")
@@ -219,7 +219,7 @@ FAILED tests/test_loom.py::test_warp - AssertionError: assert 0 == 15
 
 STUBS: dict[str, tuple[CallSummary, str]] = {
     "what was shown in part, and is whole elsewhere": (
-        tool_deed(
+        called(
             "glob", '{"pattern": "**/*.ts"}',
             "Output too large to read at once (9 KB). Saved to: /tmp/all.txt\nConsider using grep."
             "\n\nPreview (first 500 chars):\n/w/a.ts\n/w/b.ts\n/w/c",
@@ -227,7 +227,7 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "searched for **/*.ts: 3 lines shown; all of it is in /tmp/all.txt",
     ),
     "a file that was shown in part": (
-        deed(
+        ran(
             "cat src/app.py",
             "<persisted-output>\nOutput too large (42KB). Full output saved to: /tmp/all.txt\n\n"
             f"Preview (first 2KB):\n{LOG}",
@@ -235,14 +235,14 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "read src/app.py, 60 lines shown; all of it is in /tmp/all.txt",
     ),
     "a run that was shown in part": (
-        deed(
+        ran(
             "npm test",
             "...output truncated...\n\nFull output saved to: /tmp/all.txt\n\nx\n3 passed",
         ),
         "ran npm test; 3 passed; all of it is in /tmp/all.txt",
     ),
     "a failure that was shown in part": (
-        deed(
+        ran(
             "make x",
             "x\n1 failed\n\n[Showing lines 3-9 of 90. Full output: /tmp/a]\n\n"
             "Command exited with code 1", resolved=True,
@@ -250,125 +250,125 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "ran make x: failed, exit 1; the same succeeded later; all of it is in /tmp/a: 1 failed",
     ),
     "a failure that npm announces": (
-        deed("npm test", "> loom@1 test\n> vitest run\n\n  boom\n1 failed", resolved=True),
+        ran("npm test", "> loom@1 test\n> vitest run\n\n  boom\n1 failed", resolved=True),
         "ran npm test: failed; the same succeeded later: 1 failed",
     ),
-    "a file": (deed("cat src/app.py", LOG), "read src/app.py, 60 lines"),
+    "a file": (ran("cat src/app.py", LOG), "read src/app.py, 60 lines"),
     "some lines of it": (
-        deed("sed -n '30,89p' src/app.py", LOG), "read src/app.py, lines 30-89",
+        ran("sed -n '30,89p' src/app.py", LOG), "read src/app.py, lines 30-89",
     ),
-    "fewer lines than asked for": (deed("head -500 src/app.py", LOG), "read src/app.py, 60 lines"),
+    "fewer lines than asked for": (ran("head -500 src/app.py", LOG), "read src/app.py, 60 lines"),
     "what a command shows": (
-        deed("git diff --stat", " a.py | 2 +-\n 1 file changed, 1 insertion(+)"),
+        ran("git diff --stat", " a.py | 2 +-\n 1 file changed, 1 insertion(+)"),
         "looked at git diff --stat, 2 lines; 1 file changed, 1 insertion(+)",
     ),
     "a change of which it is not told how it ended": (
-        deed("sed -i s/a/b/ src/app.py", LOG), "changed src/app.py",
+        ran("sed -i s/a/b/ src/app.py", LOG), "changed src/app.py",
     ),
     "a change": (
-        deed("sed -i s/a/b/ src/app.py", f"{LOG}\n<exited with exit code 0>"),
+        ran("sed -i s/a/b/ src/app.py", f"{LOG}\n<exited with exit code 0>"),
         "changed src/app.py, ok",
     ),
     "a change that is not done": (
-        deed(
+        ran(
             "sed -i s/a/b/ src/app.py",
             "Wall time: 1 seconds\nProcess running with session ID 77\nOutput:\n",
         ),
         "changed src/app.py: still running, session 77",
     ),
     "a change by a tool of its own": (
-        tool_deed(
+        called(
             "Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}',
             "The file /w/a.py has been updated.",
         ),
         "changed /w/a.py, ok",
     ),
     "a command that changes nobody knows what": (
-        deed("git stash pop", f"{LOG}\nDropped refs/stash"),
+        ran("git stash pop", f"{LOG}\nDropped refs/stash"),
         "ran git stash pop; Dropped refs/stash",
     ),
     "a push that failed after what went well": (
-        deed(
+        ran(
             "git stash && git push",
             f"{LOG}\nfatal: no remote\n\nand it exists.", resolved=True,
         ),
         "ran git stash && git push: failed; the same succeeded later: fatal: no remote",
     ),
     "a run": (
-        deed("make", f"{LOG}\nBUILD SUCCESSFUL"), "ran make; BUILD SUCCESSFUL",
+        ran("make", f"{LOG}\nBUILD SUCCESSFUL"), "ran make; BUILD SUCCESSFUL",
     ),
     "a build whose errors a pipe lets through": (
-        deed("go build | head", "# loom\na.go:8:1: undefined: warp\n", resolved=True),
+        ran("go build | head", "# loom\na.go:8:1: undefined: warp\n", resolved=True),
         "ran go build | head: failed; the same succeeded later: a.go:8:1: undefined: warp",
     ),
     "a run whose last lines say nothing": (
-        deed("make docs", f"{LOG}\n```\n\n> tsc --noEmit\n</output>\n}}"),
+        ran("make docs", f"{LOG}\n```\n\n> tsc --noEmit\n</output>\n}}"),
         "ran make docs; compiling unit 59",
     ),
     "tests": (
-        deed("pytest -q", f"{LOG}\n41 passed in 3.1s\n"), "ran pytest -q; 41 passed in 3.1s",
+        ran("pytest -q", f"{LOG}\n41 passed in 3.1s\n"), "ran pytest -q; 41 passed in 3.1s",
     ),
     "a search": (
-        deed("rg -n Thing src", "src/a.py:1:Thing\nsrc/a.py:9:Thing\nsrc/b.py:3:Thing\n"),
+        ran("rg -n Thing src", "src/a.py:1:Thing\nsrc/a.py:9:Thing\nsrc/b.py:3:Thing\n"),
         "ran rg -n Thing src: 3 hits in 2 files",
     ),
     "a search by a tool of its own": (
-        tool_deed(
+        called(
             "Grep", '{"pattern": "Thing", "path": "src", "output_mode": "content"}',
             "src/a.py:1:Thing\nsrc/b.py:3:Thing\n",
         ),
         "searched for Thing: 2 hits in 2 files",
     ),
     "a change that was refused where no flag tells": (
-        tool_deed(
+        called(
             "Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}',
             "File has not been read yet. Read it first.",
         ),
         "changed /w/a.py: failed\nFile has not been read yet. Read it first.",
     ),
     "a change that nothing tells the end of": (
-        tool_deed("Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}', "1: x"),
+        called("Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}', "1: x"),
         "changed /w/a.py",
     ),
     "a folder": (
-        tool_deed("LS", '{"path": "/w/src"}', "a.py\nb.py\n"),
+        called("LS", '{"path": "/w/src"}', "a.py\nb.py\n"),
         "listed /w/src: 2 entries",
     ),
     "a search that shows what is near its hits": (
-        deed(
+        ran(
             "rg -n -C1 Thing src",
             "src/a.py-8-import os\nsrc/a.py:9:Thing\nsrc/a.py-10-\n--\nsrc/b.py:3:Thing\n",
         ),
         "ran rg -n -C1 Thing src: 2 hits in 2 files",
     ),
     "a search with its files above its hits": (
-        deed("rg --heading -n Thing src", "src/a.py\n1:Thing\n9:Thing\n\nsrc/b.py\n3:Thing\n"),
+        ran("rg --heading -n Thing src", "src/a.py\n1:Thing\n9:Thing\n\nsrc/b.py\n3:Thing\n"),
         "ran rg --heading -n Thing src: 3 hits in 2 files",
     ),
     "a search without line numbers": (
-        deed("grep -r Thing src", "src/a.py:Thing\nsrc/a.py:a Thing\nsrc/b.py:Thing\n"),
+        ran("grep -r Thing src", "src/a.py:Thing\nsrc/a.py:a Thing\nsrc/b.py:Thing\n"),
         "ran grep -r Thing src: 3 hits in 2 files",
     ),
     "a search in one file": (
-        deed("grep -n Thing a.py", "1:Thing\n9:Thing\n"), "ran grep -n Thing a.py: 2 hits",
+        ran("grep -n Thing a.py", "1:Thing\n9:Thing\n"), "ran grep -n Thing a.py: 2 hits",
     ),
     "a search of which nobody knows what are hits": (
-        tool_deed("WebSearch", '{"query": "looms"}', "Looms, a story\nhttps://looms.org\nBy me\n"),
+        called("WebSearch", '{"query": "looms"}', "Looms, a story\nhttps://looms.org\nBy me\n"),
         "searched for looms: 3 lines",
     ),
     "a search for files, which counts them": (
-        tool_deed("Grep", '{"pattern": "Thing"}', "Found 2 files\n/w/src/a.py\n/w/src/b.py"),
+        called("Grep", '{"pattern": "Thing"}', "Found 2 files\n/w/src/a.py\n/w/src/b.py"),
         "searched for Thing: 2 entries",
     ),
     "a list of files that goes on": (
-        tool_deed(
+        called(
             "Glob", '{"pattern": "**/*.py"}',
             "/w/a.py\n/w/b.py\n(Results are truncated. Consider using a more specific pattern.)",
         ),
         "searched for **/*.py: 2 entries and more",
     ),
     "a search as opencode shows it": (
-        tool_deed(
+        called(
             "grep", '{"pattern": "Thing"}',
             "Found 3 matches\n/w/src/a.ts:\n  Line 1: Thing\n\n  Line 9: Thing\n\n\n/w/src/b.ts:\n"
             "  Line 3: Thing\n\n\n(Results truncated: showing 3 of 9 matches (6 hidden).)",
@@ -376,7 +376,7 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "searched for Thing: 3 hits in 2 files and more",
     ),
     "a search of which Codex shows the ends": (
-        deed(
+        ran(
             "rg -n Thing src",
             "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
             "Total output lines: 4395\n\nsrc/a.py:1:Thing\nsrc/b…4 tokens truncated…c.py:3:Thing\n",
@@ -384,7 +384,7 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "ran rg -n Thing src: 2 of 4,395 lines",
     ),
     "a command of which Codex shows the ends": (
-        deed(
+        ran(
             "git diff --stat",
             "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
             "Total output lines: 90\n\n a.py | 2 +-\n 9 files changed\n",
@@ -392,7 +392,7 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "looked at git diff --stat, 2 of 90 lines; 9 files changed",
     ),
     "a file of which Codex shows the ends": (
-        deed(
+        ran(
             "sed -n '1,90p' src/app.py",
             "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
             "Total output lines: 90\n\nimport a\n…9 tokens truncated…\nend()\n",
@@ -400,7 +400,7 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "read src/app.py, lines 1-90 in part",
     ),
     "a file as opencode shows it": (
-        tool_deed(
+        called(
             "read", '{"filePath": "/w/a.c"}',
             "<path>/w/a.c</path>\n<type>file</type>\n<content>\n1: int a;\n2: int b;\n\n"
             "(End of file - total 2 lines)\n</content>",
@@ -408,7 +408,7 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "read /w/a.c, 2 lines",
     ),
     "the rest of a file as opencode shows it": (
-        tool_deed(
+        called(
             "read", '{"filePath": "/w/a.c", "offset": 101, "limit": 50}',
             "<path>/w/a.c</path>\n<type>file</type>\n<content>\n101: int a;\n102: int b;\n\n"
             "(End of file - total 102 lines)\n</content>",
@@ -416,24 +416,24 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "read /w/a.c, lines 101-102",
     ),
     "a file as pi shows it": (
-        tool_deed(
+        called(
             "read", '{"path": "/w/a.c"}',
             "int a;\nint b;\n\n[481 more lines in file. Use offset=3 to continue]",
         ),
         "read /w/a.c, 2 lines",
     ),
     "a command that ends in a quote": (
-        deed("rg -n Thing -g '*.py'", "src/a.py:1:Thing\n"),
+        ran("rg -n Thing -g '*.py'", "src/a.py:1:Thing\n"),
         "ran rg -n Thing -g '*.py': 1 hits",
     ),
     "a command in a shell's quotes": (
-        deed("bash -lc 'make \"all\"'", f"{LOG}\nmade"), 'ran make "all"; made',
+        ran("bash -lc 'make \"all\"'", f"{LOG}\nmade"), 'ran make "all"; made',
     ),
     "a folder in columns": (
-        deed("ls", "BUILD.md  Makefile  src\nLICENSE   lib\n"), "listed .: 2 lines",
+        ran("ls", "BUILD.md  Makefile  src\nLICENSE   lib\n"), "listed .: 2 lines",
     ),
     "a command that is described before it": (
-        tool_deed(
+        called(
             "run_shell_command",
             '{"description": "List all files in media/demo.", "command": "ls -1 media/demo/"}',
             "a.gif\nb.gif\n",
@@ -441,7 +441,7 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "ran ls -1 media/demo/: 2 entries",
     ),
     "some lines below a head": (
-        tool_deed(
+        called(
             "str_replace_editor",
             '{"command": "view", "path": "/w/a.c", "view_range": [100, 150]}',
             "Here's the result of running `cat -n` on /w/a.c:\n   100\tint a;\n   101\tint b;\n",
@@ -449,29 +449,29 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "read /w/a.c, lines 100-101",
     ),
     "a file with a note below": (
-        tool_deed(
+        called(
             "Read", '{"file_path": "/w/a.c"}',
             "1→int a;\n2→int b;\n\n<system-reminder>\nMind the loom.\n</system-reminder>\n",
         ),
         "read /w/a.c, 3 lines",
     ),
     "a folder with its size": (
-        deed("ls -l", "total 8\n-rw-r--r-- 1 me me 9 Jan 1 a\n-rw-r--r-- 1 me me 9 Jan 1 b\n"),
+        ran("ls -l", "total 8\n-rw-r--r-- 1 me me 9 Jan 1 a\n-rw-r--r-- 1 me me 9 Jan 1 b\n"),
         "ran ls -l: 2 entries",
     ),
     "several folders": (
-        deed("ls src lib", "lib:\na.py\n\nsrc:\nb.py\nc.py\n"), "ran ls src lib: 3 entries",
+        ran("ls src lib", "lib:\na.py\n\nsrc:\nb.py\nc.py\n"), "ran ls src lib: 3 entries",
     ),
     "a run in an agent's own frame": (
-        deed("make", f"{LOG}\nlinked the loom\n<exited with exit code 0>"),
+        ran("make", f"{LOG}\nlinked the loom\n<exited with exit code 0>"),
         "ran make: exit 0; linked the loom",
     ),
     "one of Gemini CLI's": (
-        deed("make", f"Output: {LOG}\nlinked the loom\nProcess Group PGID: 4242"),
+        ran("make", f"Output: {LOG}\nlinked the loom\nProcess Group PGID: 4242"),
         "ran make; linked the loom",
     ),
     "a search as Gemini CLI shows it": (
-        deed(
+        ran(
             "rg Thing",
             'Found 3 matches for pattern "Thing" in path ".":\n---\nFile: src/a.ts\nL1: Thing\n'
             "L8- near it\nL9: Thing\n---\nFile: src/b.ts\nL3: Thing\n---",
@@ -479,11 +479,11 @@ STUBS: dict[str, tuple[CallSummary, str]] = {
         "ran rg Thing: 3 hits in 2 files",
     ),
     "tests in colours": (
-        deed("npx vitest", f"{LOG}\n\x1b[2m Tests \x1b[22m \x1b[32m8 passed\x1b[39m\nTime 9ms"),
+        ran("npx vitest", f"{LOG}\n\x1b[2m Tests \x1b[22m \x1b[32m8 passed\x1b[39m\nTime 9ms"),
         "ran npx vitest; Tests 8 passed",
     ),
     "a failure in its second line": (
-        deed("make", f"\nerror: no loom\n{LOG}\n1 error", error=True),
+        ran("make", f"\nerror: no loom\n{LOG}\n1 error", error=True),
         """\
 ran make: failed
 
@@ -492,18 +492,18 @@ error: no loom
 1 error""",
     ),
     "tests between rules": (
-        deed("pytest", f"{LOG}\n{'=' * 30} 41 passed in 3.1s {'=' * 30}\n"),
+        ran("pytest", f"{LOG}\n{'=' * 30} 41 passed in 3.1s {'=' * 30}\n"),
         "ran pytest; 41 passed in 3.1s",
     ),
     "a report": (
-        tool_deed(
+        called(
             "Task", '{"prompt": "look", "description": "Look"}',
             "## Findings\n\nThe loom is **not** bound.\n\n- x",
         ),
         "ran Look; Findings: The loom is **not** bound.",
     ),
     "a failure among names that tell of none": (
-        deed("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}"),
+        ran("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}"),
         """\
 ran pytest: failed
 [… 4 lines]
@@ -513,11 +513,11 @@ FAILED tests/test_loom.py::test_warp - AssertionError: assert 0 == 15
 1 failed, 41 passed in 3.1s""",
     ),
     "such a failure that was mended since": (
-        deed("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}", resolved=True),
+        ran("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}", resolved=True),
         "ran pytest: failed; the same succeeded later: E AssertionError: assert 0 == 15",
     ),
     "a failure": (
-        deed("go test ./...", GO_TEST),
+        ran("go test ./...", GO_TEST),
         """\
 ran go test ./...: failed
 [… 60 lines]
@@ -526,11 +526,11 @@ ran go test ./...: failed
 FAIL""",
     ),
     "a failure that was mended since": (
-        deed("go test ./...", GO_TEST, resolved=True),
+        ran("go test ./...", GO_TEST, resolved=True),
         "ran go test ./...: failed; the same succeeded later: --- FAIL: TestParse (0.00s)",
     ),
     "a failure with a line that is long": (
-        deed("push", f"Pushing\nerror: failed: {'/ up ' * 900}\nhint: x\n" * 2, error=True),
+        ran("push", f"Pushing\nerror: failed: {'/ up ' * 900}\nhint: x\n" * 2, error=True),
         f"""\
 ran push: failed
 Pushing
@@ -539,7 +539,7 @@ error: failed: {'/ up ' * 60}/ up[… 4,195 chars]
 error: failed: {'/ up ' * 60}/ up[… 4,195 chars]
 [… 1 lines]""",
     ),
-    "nothing printed": (deed("make", ""), "ran make"),
+    "nothing printed": (ran("make", ""), "ran make"),
 }  # fmt: skip
 
 
@@ -550,12 +550,12 @@ def test_one_call_in_a_line(one: CallSummary, expected: str) -> None:
 
 def test_errors_need_not_stay_verbatim() -> None:
     told_short = "ran go test ./...: failed: --- FAIL: TestParse (0.00s)"
-    assert stub(deed("go test ./...", GO_TEST), verbatim=False) == told_short
+    assert stub(ran("go test ./...", GO_TEST), verbatim=False) == told_short
 
 
 def test_lines_left_out_between_the_lines_of_an_error_are_counted() -> None:
     text = "error: first\n" + "noise\n" * 5 + "error: second\nExit code 1"
-    kept = build_stub(deed("make", "Exit code 1\n" + text), errors_verbatim=True)
+    kept = build_stub(ran("make", "Exit code 1\n" + text), errors_verbatim=True)
     told = "ran make: failed, exit 1\nerror: first\n[… 5 lines]\nerror: second\n[… 1 lines]"
     assert kept.text == told
     assert kept.kept_lines == 2
@@ -563,12 +563,12 @@ def test_lines_left_out_between_the_lines_of_an_error_are_counted() -> None:
 
 def test_a_single_line_between_two_is_said_and_not_counted() -> None:
     text = "error: first\nat the loom\nerror: second\n"
-    assert "at the loom" in stub(deed("make", "Exit code 1\n" + text))
+    assert "at the loom" in stub(ran("make", "Exit code 1\n" + text))
 
 
 def test_a_path_is_short_where_the_call_says_it_whole() -> None:
     assert (
-        stub(deed("cat /home/me/repo/src/respool/app.py", "x\ny"))
+        stub(ran("cat /home/me/repo/src/respool/app.py", "x\ny"))
         == "read src/respool/app.py, 2 lines"
     )
 
@@ -613,12 +613,12 @@ def test_the_first_sentences(text: str, room: int, expected: str) -> None:
 def test_long_commands_that_begin_alike_are_not_one(room: int) -> None:
     """Else the one that went well would tell that the other did."""
     start = f"pytest -q {' '.join(f'tests/folder_{number}' for number in range(20))}"
-    failing = deed(f"{start}/test_loom.py", "1 failed, 3 passed in 0.1s")
-    passing = deed(f"{start}/test_warp.py", "4 passed in 0.1s")
+    failing = ran(f"{start}/test_loom.py", "1 failed, 3 passed in 0.1s")
+    passing = ran(f"{start}/test_warp.py", "4 passed in 0.1s")
     text = describe_batch([failing, passing], room, words)
-    (ran,) = [line for line in text.split("\n") if line.startswith("- ran: ")]
-    assert "times" not in ran
-    assert ran.index("(failed)") < ran.index("(4 passed in 0.1s)")
+    (line_of_runs,) = [line for line in text.split("\n") if line.startswith("- ran: ")]
+    assert "times" not in line_of_runs
+    assert line_of_runs.index("(failed)") < line_of_runs.index("(4 passed in 0.1s)")
     again = describe_batch([failing, failing], room, words)
     assert "2 times, 2 failed; last failed" in again
 
@@ -635,16 +635,16 @@ def test_small_parts() -> None:
 
 
 BATCH = [
-    deed("cat src/app.py", "x\n" * 40, why="Let me look at the app."),
-    deed("sed -n '1,20p' src/db.py", "x\n" * 20),
-    deed("sed -n '21,60p' src/db.py", "x\n" * 40),
-    deed("rg -n retry src", "src/a.py:1:retry"),
-    deed("sed -i s/1/2/ src/app.py", "", why="The client never retries. So I raise the limit."),
-    deed("sed -i s/3/4/ src/app.py", "", why="The client never retries. So I raise the limit."),
-    deed("touch src/new.py", "", why="The helper moves out."),
-    deed("pytest -q", "E assert 1 == 2\n1 failed", error=True, resolved=True),
-    deed("pytest -q", "3 passed in 0.2s"),
-    deed("mypy src", "src/app.py:4: error: Name 'x' is not defined\nFound 1 error", error=True),
+    ran("cat src/app.py", "x\n" * 40, why="Let me look at the app."),
+    ran("sed -n '1,20p' src/db.py", "x\n" * 20),
+    ran("sed -n '21,60p' src/db.py", "x\n" * 40),
+    ran("rg -n retry src", "src/a.py:1:retry"),
+    ran("sed -i s/1/2/ src/app.py", "", why="The client never retries. So I raise the limit."),
+    ran("sed -i s/3/4/ src/app.py", "", why="The client never retries. So I raise the limit."),
+    ran("touch src/new.py", "", why="The helper moves out."),
+    ran("pytest -q", "E assert 1 == 2\n1 failed", error=True, resolved=True),
+    ran("pytest -q", "3 passed in 0.2s"),
+    ran("mypy src", "src/app.py:4: error: Name 'x' is not defined\nFound 1 error", error=True),
 ]
 
 EXPECTED = """\
@@ -666,13 +666,13 @@ def test_a_batch_by_what_it_did() -> None:
 
 
 def test_what_a_command_that_failed_may_have_changed_is_told() -> None:
-    deeds = [
-        deed("sed -i s/1/2/ a.py && make", "Exit code 2\nerror: no loom"),
-        deed("sed -i s/1/2/ b.py && make", "error: no loom"),
-        deed("sed -i s/1/2/ b.py && make", ""),
-        tool_deed("Edit", '{"file_path": "/w/c.py", "old_string": "a"}', "Error: no match"),
+    calls = [
+        ran("sed -i s/1/2/ a.py && make", "Exit code 2\nerror: no loom"),
+        ran("sed -i s/1/2/ b.py && make", "error: no loom"),
+        ran("sed -i s/1/2/ b.py && make", ""),
+        called("Edit", '{"file_path": "/w/c.py", "old_string": "a"}', "Error: no match"),
     ]
-    lines = describe_batch(deeds, 500, words).split("\n")
+    lines = describe_batch(calls, 500, words).split("\n")
     assert lines[1:4] == [
         "- changed:",
         "  a.py (by a command that failed), b.py (2 edits)",
@@ -683,13 +683,13 @@ def test_what_a_command_that_failed_may_have_changed_is_told() -> None:
 
 def test_a_reason_is_told_once() -> None:
     why, other = "The client never retries.", "The limit is too low."
-    deeds = [
-        deed("sed -i s/1/2/ a.py", "", why=why),
-        deed("sed -i s/1/2/ a.py", "", why=other),
-        deed("sed -i s/1/2/ b.py", "", why=why),
-        deed("sed -i s/1/2/ c.py", "", why=""),
+    calls = [
+        ran("sed -i s/1/2/ a.py", "", why=why),
+        ran("sed -i s/1/2/ a.py", "", why=other),
+        ran("sed -i s/1/2/ b.py", "", why=why),
+        ran("sed -i s/1/2/ c.py", "", why=""),
     ]
-    assert describe_batch(deeds, 500, words).split("\n")[2:] == [
+    assert describe_batch(calls, 500, words).split("\n")[2:] == [
         "  a.py (2 edits): “The client never retries.” “The limit is too low.”",
         "  b.py: for a reason given above",
         "  c.py",
@@ -698,33 +698,31 @@ def test_a_reason_is_told_once() -> None:
 
 def test_a_reason_that_is_not_shown_is_not_referred_to() -> None:
     whys = [f"Reason {number} why." for number in range(30)]
-    deeds = [deed(f"sed -i s/1/2/ f{n}.py", "", why=why) for n, why in enumerate(whys)]
-    first_again = [deed("sed -i s/1/2/ f0.py", "", why="Then more."), *deeds, *deeds[:1]]
-    text = describe_batch(
-        [*first_again, deed("sed -i s/1/2/ g.py", "", why=whys[0])], 10_000, words
-    )
+    calls = [ran(f"sed -i s/1/2/ f{n}.py", "", why=why) for n, why in enumerate(whys)]
+    first_again = [ran("sed -i s/1/2/ f0.py", "", why="Then more."), *calls, *calls[:1]]
+    text = describe_batch([*first_again, ran("sed -i s/1/2/ g.py", "", why=whys[0])], 10_000, words)
     assert "for a reason given above" not in text
     assert "  g.py: “Reason 0 why.”" in text.split("\n")
 
 
 def test_long_paths_are_told_once() -> None:
-    deeds = [deed(f"cat /home/me/repo/src/{name}.py", "x\ny") for name in "abc"]
-    head, line = describe_batch(deeds, 500, words).split("\n")
+    calls = [ran(f"cat /home/me/repo/src/{name}.py", "x\ny") for name in "abc"]
+    head, line = describe_batch(calls, 500, words).split("\n")
     assert head.endswith("in short; … stands for /home/me/repo/src:")
     assert line == "- read: …/a.py, …/b.py, …/c.py"
 
 
 def test_of_folders_with_as_many_files_the_first_one_named_is_told_once() -> None:
     names = [f"/home/me/repo{number}/a/x.py" for number in range(12)]
-    deeds = [deed(f"cat {name}", "x\ny") for name in names]
-    head, line = describe_batch(deeds, 500, words).split("\n")
+    calls = [ran(f"cat {name}", "x\ny") for name in names]
+    head, line = describe_batch(calls, 500, words).split("\n")
     assert head.endswith("in short; … stands for /home/me/repo0/a:")
     assert line.startswith("- read: …/x.py, /home/me/repo1/a/x.py, ")
 
 
 def test_a_run_that_was_waited_for_is_told_as_it_was_started() -> None:
     frame = "Wall time: 1 seconds\n{}\nOutput:\n"
-    started = deed("make all", frame.format("Process running with session ID 77"))
+    started = ran("make all", frame.format("Process running with session ID 77"))
     arguments = json.dumps({"session_id": 77, "chars": ""})
     use = TOOLS.use_of("write_stdin", arguments, None)
     ended = summarize_call(
@@ -737,17 +735,19 @@ def test_a_run_that_was_waited_for_is_told_as_it_was_started() -> None:
 
 
 def test_how_runs_ended_is_told_where_it_is_known() -> None:
-    made = deed("make", LOG)
-    done = deed("make dist", f"{LOG}\n<exited with exit code 0>")
-    broke = deed("make", "Exit code 2\nerror: no loom", resolved=True)
-    (ran,) = [
+    made = ran("make", LOG)
+    done = ran("make dist", f"{LOG}\n<exited with exit code 0>")
+    broke = ran("make", "Exit code 2\nerror: no loom", resolved=True)
+    (line_of_runs,) = [
         line
         for line in describe_batch(
-            [broke, made, made, done, done, deed("make clean", LOG)], 500, words
+            [broke, made, made, done, done, ran("make clean", LOG)], 500, words
         ).split("\n")
         if line.startswith("- ran: ")
     ]
-    assert ran == "- ran: make (3 times, 1 failed); make dist (2 times; last ok); make clean"
+    assert (
+        line_of_runs == "- ran: make (3 times, 1 failed); make dist (2 times; last ok); make clean"
+    )
 
 
 FRAGMENTS = (
@@ -775,33 +775,33 @@ def test_a_summary_is_never_longer_than_it_may_be(room: int) -> None:
 
 
 def test_what_does_not_fit_is_counted() -> None:
-    deeds: list[CallSummary] = [deed(f"cat src/file{number}.py", "x\ny") for number in range(60)]
-    text = describe_batch(deeds, 60, words)
+    calls: list[CallSummary] = [ran(f"cat src/file{number}.py", "x\ny") for number in range(60)]
+    text = describe_batch(calls, 60, words)
     shown = text.count("src/file")
     assert f"{60 - shown} other things" in text
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(BATCH), min_size=1, max_size=30), st.integers(1, 400))
-def test_any_batch_fits_and_counts_its_calls(deeds: list[Any], room: int) -> None:
-    text = describe_batch(deeds, room, words)
+def test_any_batch_fits_and_counts_its_calls(calls: list[Any], room: int) -> None:
+    text = describe_batch(calls, room, words)
     assert words(text) <= room
     if room > 100:
-        assert text.startswith(f"Earlier in this session, {len(deeds)} tool calls")
+        assert text.startswith(f"Earlier in this session, {len(calls)} tool calls")
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(BATCH), min_size=1, max_size=30), st.integers(0, 200))
-def test_what_was_changed_and_what_is_broken_is_never_left_out(deeds: list[Any], more: int) -> None:
-    text = describe_batch(deeds, min_batch_tokens(deeds, words) + more, words)
-    for one in deeds:
+def test_what_was_changed_and_what_is_broken_is_never_left_out(calls: list[Any], more: int) -> None:
+    text = describe_batch(calls, min_batch_tokens(calls, words) + more, words)
+    for one in calls:
         assert all(span.path in text for span in one.writes)
         if one.outcome.failed and not one.resolved:
             assert "src/app.py:4: error: Name 'x' is not defined" in text
 
 
 def test_the_same_failure_is_told_once() -> None:
-    broken = [deed("mypy src", f"src/a.py:{n}: error: no", error=True) for n in (1, 2, 2, 2)]
+    broken = [ran("mypy src", f"src/a.py:{n}: error: no", error=True) for n in (1, 2, 2, 2)]
     lines = describe_batch(broken, 500, words).split("\n")
     assert lines[1:5] == [
         "- failed: mypy src (3 times)",

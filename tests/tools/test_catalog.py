@@ -13,7 +13,7 @@ from respool.providers.tool_definitions import tool_definitions
 from respool.tools import TOOL_KEYS, Tool, Tools, Use
 from respool.tools.catalog import find_tool, tables_by_agent, tool_names
 from respool.tools.use import END_OF_FILE
-from tests.tools.shell.test_effects import told
+from tests.tools.shell.test_effects import describe_use
 
 TOOLS = Tools()
 END = END_OF_FILE
@@ -213,7 +213,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), [*CLAUDE_CODE, *OTHERS])
 def test_a_known_agents_tool_is_told_by_its_arguments(name: str, arguments: Any, expected: str):
-    assert told(use(name, arguments)) == expected
+    assert describe_use(use(name, arguments)) == expected
 
 
 def test_each_agent_has_a_table_and_each_row_a_name():
@@ -256,7 +256,7 @@ WRITING = {"name": "x", "annotations": {"readOnlyHint": False, "idempotentHint":
 )
 def test_a_definition_with_hints_is_believed(definition: Any, expected: str, rerun: bool):
     found = use("mcp__x__y", {"a": 1}, definition)
-    assert told(found) == expected
+    assert describe_use(found) == expected
     assert found.rerun == rerun
     assert found.key == '{"a":1}'
 
@@ -266,32 +266,32 @@ def test_of_two_tools_with_one_name_nothing_is_believed():
     docs = {"type": "namespace", "name": "mcp__docs", "tools": [{**READ_ONLY, "name": "look"}]}
     shop = {"type": "namespace", "name": "mcp__shop", "tools": [{**WRITING, "name": "look"}]}
     alone = tool_definitions({"tools": [docs]})
-    assert told(use("look", {}, alone["look"])) == "read None"
+    assert describe_use(use("look", {}, alone["look"])) == "read None"
     for tools in ([docs, shop], [shop, docs], [docs, shop, docs]):
         both = tool_definitions({"tools": tools})
-        assert told(use("look", {}, both["look"])) == "other None barrier unknown"
+        assert describe_use(use("look", {}, both["look"])) == "other None barrier unknown"
     twice = tool_definitions({"tools": [docs, docs]})
-    assert told(use("look", {}, twice["look"])) == "read None"
+    assert describe_use(use("look", {}, twice["look"])) == "read None"
 
 
 def test_the_stronger_source_wins():
     arguments = {"file_path": "/w/a"}
-    assert told(use("Read", arguments)) == "read code /w/a:1-2000"
-    assert told(use("Read", arguments, WRITING)) == "write None barrier"
+    assert describe_use(use("Read", arguments)) == "read code /w/a:1-2000"
+    assert describe_use(use("Read", arguments, WRITING)) == "write None barrier"
     own = Tool("Read", kind="run", content="log")
-    assert told(use("Read", arguments, WRITING, own)) == "run log"
+    assert describe_use(use("Read", arguments, WRITING, own)) == "run log"
 
 
 def test_what_is_not_declared_is_taken_from_the_weaker_source():
     arguments = {"file_path": "/w/a"}
     found = use("Read", arguments, None, Tool("Read", cap_chars=3))
-    assert told(found) == "read code /w/a:1-2000"
+    assert describe_use(found) == "read code /w/a:1-2000"
     assert found.target == "/w/a"
     assert use("Read", arguments, None, Tool("Read", content="table")).content == "table"
     assert use("Task", {"prompt": "x"}, None, Tool("Task", rerun=True)).rerun
     keyed = Tool("Read", target="file_path", key="target")
     assert use("Read", arguments, None, keyed).key == "target=Read:/w/a"
-    assert told(use("Read", arguments, None, keyed)) == "read code /w/a:1-2000"
+    assert describe_use(use("Read", arguments, None, keyed)) == "read code /w/a:1-2000"
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_what_is_not_declared_is_taken_from_the_weaker_source():
     ],
 )
 def test_a_declaration_is_applied(tool: Tool, arguments: Any, expected: str):
-    assert told(use("t", arguments, None, tool)) == expected
+    assert describe_use(use("t", arguments, None, tool)) == expected
 
 
 def test_tools_are_declared_in_toml_with_the_same_keys(tmp_path: Path):
@@ -355,10 +355,12 @@ def test_tools_are_declared_in_toml_with_the_same_keys(tmp_path: Path):
         content="table",
         numbers=True,
     )
-    assert told(tools.use_of("run", '{"script": "cat a", "where": "/w"}')) == "read code /w/a"
-    assert told(tools.use_of("put", '{"path": "a"}')) == "write None =a"
-    said = file.read_text()
-    assert [key for key in TOOL_KEYS if f"{key} =" not in said] == []
+    assert (
+        describe_use(tools.use_of("run", '{"script": "cat a", "where": "/w"}')) == "read code /w/a"
+    )
+    assert describe_use(tools.use_of("put", '{"path": "a"}')) == "write None =a"
+    describe_span = file.read_text()
+    assert [key for key in TOOL_KEYS if f"{key} =" not in describe_span] == []
 
 
 def test_a_registry_remembers_and_stays_bounded():

@@ -12,7 +12,7 @@ import respool
 
 from ..config import word_for_none
 from ..plugins import pass_name
-from ..policy import NAMES
+from ..policy import ADVANCED, NAMES
 from .console import Table, show
 from .options import json_option, policy_options, to_json
 
@@ -26,11 +26,15 @@ def settings(policy: respool.Policy, as_json: bool) -> None:
     values = {name: _format_value(policy, name) for name in NAMES}
     values |= {f"tools.{tool.name}": _format_tool(tool) for tool in policy.tools}
     if as_json:
-        told = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
-        click.echo(to_json(told))
+        found = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
+        click.echo(to_json(found))
         return
     rows = [(name, value, origins[name]) for name, value in values.items()]
-    show(Table("Settings", ("setting", "value", "from"), rows))
+    columns = ("setting", "value", "from")
+    show(
+        Table("Settings", columns, [row for row in rows if row[0] not in ADVANCED]),
+        Table("Advanced", columns, [row for row in rows if row[0] in ADVANCED]),
+    )
 
 
 def _format_value(policy: respool.Policy, name: str) -> str:

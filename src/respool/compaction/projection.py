@@ -184,7 +184,9 @@ class _Projector:
         state = self._state
         if state.cut <= 0 or not setting.rates.has_spare_breakpoint:
             return
-        mark = own_breakpoint(self._body, state.index, state.sources, state.cut, self._is_gone)
+        mark = own_breakpoint(
+            self._body, state.index, sources=state.sources, cut=state.cut, is_gone=self._is_gone
+        )
         if mark is not None:
             row = mark.ref.row
             change = self._changes.get(row, RowChanges())

@@ -117,11 +117,11 @@ class LineBins(Struct, frozen=True):
                 *UNIQUE_BINS[owned],
                 *near,
                 place,
-                decode_form(look),
-                decode_length(look),
-                decode_indent(look),
+                decode_form(line_format),
+                decode_length(line_format),
+                decode_indent(line_format),
             )
-            for owned, near, place, look in zip(
+            for owned, near, place, line_format in zip(
                 self.unique, near, self.places, self.formats, strict=True
             )
         ]
@@ -186,7 +186,7 @@ def session_features(
         requests=bisect_left(_REQUESTS, now + 1),
         edits=0 if last is None else 2 if mentions.patched else 1,
         edited=edited,
-        reuse=bisect_left(_REUSE, mentions.late / max(1, now + 1)),
+        reuse=bisect_left(_REUSE, mentions.late_uses / max(1, now + 1)),
     )
 
 
@@ -225,7 +225,7 @@ def result_features(
         _range_bin(use),
         session.recent,
         again,
-        min(2, len(mentions.asked) - bisect_right(mentions.asked, words.unit)),
+        min(2, len(mentions.user_units) - bisect_right(mentions.user_units, words.unit)),
         session.requests,
         session.edits + (session.edits == _PATCHED and kind == _DIFF),
         session.edited,
@@ -250,7 +250,7 @@ def _current_state(words: ResultWords, mentions: Mentions) -> ResultState:
     taken = mentions.mentions_of(words)
     stamp = len(taken.calls), len(taken.talk)
     if changed:
-        owned.unique_bins = _unique_bins(mentions.said.codes_of(words))
+        owned.unique_bins = _unique_bins(mentions.word_index.codes_of(words))
     if changed or owned.stamp != stamp:
         owned.version += 1
         owned.stamp = stamp
@@ -259,14 +259,20 @@ def _current_state(words: ResultWords, mentions: Mentions) -> ResultState:
 
 def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
     """The bins of a result's lines."""
-    codes, taken, total = mentions.said.codes_of(words), mentions.mentions_of(words), words.lines
-    told = [line for line, code in enumerate(codes) if WAS_MENTIONED[code]]
-    used, said, talked = (_distance_bins(one, total) for one in (taken.calls, told, taken.talk))
+    codes, taken, total = (
+        mentions.word_index.codes_of(words),
+        mentions.mentions_of(words),
+        words.lines,
+    )
+    mentioned_lines = [line for line, code in enumerate(codes) if WAS_MENTIONED[code]]
+    used, mentioned, talked = (
+        _distance_bins(one, total) for one in (taken.calls, mentioned_lines, taken.talk)
+    )
     return LineBins(
         unique=codes,
         formats=words.formats,
         used=used,
-        mentioned=said,
+        mentioned=mentioned,
         discussed=talked,
         folded=words.folded,
     )

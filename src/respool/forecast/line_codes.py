@@ -62,7 +62,7 @@ _GROWTH: Final = 256  # words added at a time
 _NONE_YET: Final = array("i", [-1]) * _GROWTH
 _MAX_SIZE: Final = 60_000  # characters of a word; longer ones are never checked
 _MAX_CACHED_LINES: Final = 30_000  # lines
-LINE_REMOVED, NAME_REMOVED = 1, 2  # what a shorter text lacks of a line
+LINE_REMOVED, NAME_REMOVED = 1, 2  # missing from a shorter text
 _WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
 _MAX_TEXTS: Final = 5  # replacement texts stored per result
 
@@ -74,26 +74,26 @@ def encode_format(line: str, whole: str) -> int:
     return (_form(whole) * len(LENGTHS) + length) * len(INDENTS) + set_in
 
 
-def decode_form(look: int) -> int:
+def decode_form(code: int) -> int:
     """The form in a format code."""
-    return look // (len(LENGTHS) * len(INDENTS))
+    return code // (len(LENGTHS) * len(INDENTS))
 
 
-def decode_length(look: int) -> int:
+def decode_length(code: int) -> int:
     """The length in a format code."""
-    return look // len(INDENTS) % len(LENGTHS)
+    return code // len(INDENTS) % len(LENGTHS)
 
 
-def decode_indent(look: int) -> int:
+def decode_indent(code: int) -> int:
     """The indentation in a format code."""
-    return look % len(INDENTS)
+    return code % len(INDENTS)
 
 
 def _form(whole: str) -> int:
     if not whole:
         return 0
-    seen = whole[:_LOOK]
-    found = (_FORM if _FAILURE_HINTS.search(seen) else _OTHER_FORM).match(seen)
+    start = whole[:_LOOK]
+    found = (_FORM if _FAILURE_HINTS.search(start) else _OTHER_FORM).match(start)
     if found is not None:
         assert found.lastgroup is not None
         return _NUMBER_OF[found.lastgroup]
@@ -204,15 +204,15 @@ class WordIndex:
         """The identifiers of a line."""
         return self.words[self.starts[line] + 1 : self.starts[line + 1]]
 
-    def words_of_runs(self, words: ResultWords, gone: bytes) -> Iterator[array[int]]:
+    def words_of_runs(self, words: ResultWords, removed: bytes) -> Iterator[array[int]]:
         """The words of a result's remaining lines, run by run."""
-        at = gone.find(0)
+        at = removed.find(0)
         while at >= 0:
-            end = gone.find(1, at)
-            end = len(gone) if end < 0 else end
+            end = removed.find(1, at)
+            end = len(removed) if end < 0 else end
             first, last = words.first + at, words.first + end
             yield self.words[self.starts[first] : self.starts[last]]
-            at = gone.find(0, end)
+            at = removed.find(0, end)
 
     def has_any(self, words: ResultWords, some: Set[int]) -> bool:
         """Check whether a result has one of these words."""
@@ -228,11 +228,11 @@ class WordIndex:
         self.changed[first:end] = bytes(words.lines)
         self._encode(range(first, end), words)
 
-    def refresh(self, words: ResultWords, looked: int) -> bool:
+    def refresh(self, words: ResultWords, seen_events: int) -> bool:
         """Encode the lines that changed after an event; return whether any code is new."""
         changed, first, end = self.changed, words.first, words.first + words.lines
-        if looked < len(self.events):
-            self._flag_changed(words, self._events_since(looked))
+        if seen_events < len(self.events):
+            self._flag_changed(words, self._events_since(seen_events))
         lines: list[int] = []
         at = changed.find(1, first, end)
         while at >= 0:
@@ -241,20 +241,20 @@ class WordIndex:
             at = changed.find(1, at + 1, end)
         return bool(lines) and self._encode(lines, words)
 
-    def _events_since(self, looked: int) -> frozenset[int]:
+    def _events_since(self, seen_events: int) -> frozenset[int]:
         """The words of the events after this one, with a cache of the last answer."""
         count = len(self.events)
-        if self._since[:2] != (looked, count):
-            self._since = looked, count, frozenset(self.events[looked:])
+        if self._since[:2] != (seen_events, count):
+            self._since = seen_events, count, frozenset(self.events[seen_events:])
         return self._since[2]
 
     def _flag_changed(self, words: ResultWords, events: frozenset[int]) -> None:
         """Flag the lines of a result that have one of these words."""
-        said = self._words_of(words)
-        if events.isdisjoint(said):
+        result_words = self._words_of(words)
+        if events.isdisjoint(result_words):
             return
         start = self.starts[words.first]
-        for place, word in enumerate(said, start):
+        for place, word in enumerate(result_words, start):
             if word in events:
                 self.changed[bisect_right(self.starts, place) - 1] = 1
 
@@ -274,20 +274,20 @@ class WordIndex:
 
     def _code(self, line: int, times: Mapping[int, int]) -> int:
         """The code of a line's unique words."""
-        home, told, words, begin = self.home, self.mentioned, self.words, self.starts[line]
+        home, mentioned, words, begin = self.home, self.mentioned, self.words, self.starts[line]
         code, whole = 0, words[begin]
         if whole != UNNUMBERED:
-            code = (2 if told[whole] >= 0 else 3 if home[whole] == line else 1) * _WORTH[0]
+            code = (2 if mentioned[whole] >= 0 else 3 if home[whole] == line else 1) * _WORTH[0]
         own: list[int] = []
-        said = 0
+        mention_bin = 0
         for word in words[begin + 1 : self.starts[line + 1]]:
-            if told[word] >= 0:
-                said += self.count[word] <= MAX_RARE_COUNT
+            if mentioned[word] >= 0:
+                mention_bin += self.count[word] <= MAX_RARE_COUNT
             elif home[word] == line:
                 own.append(word)
         if own:
             code += self._code_of_names(own, times)
-        return code + min(2, said) * _WORTH[5] + self.shown[line]
+        return code + min(2, mention_bin) * _WORTH[5] + self.shown[line]
 
     def _code_of_names(self, own: Sequence[int], times: Mapping[int, int]) -> int:
         """The part of the code for unique names: how many of each sort, and how often."""

@@ -72,39 +72,44 @@ def select_lines(
         stays[-1] = True  # the text ends there
     _fill_short_runs(lines, stays, gone_before)
     pieces: list[str] = []
-    gone: list[int] = []
+    removed: list[int] = []
     risk, at = 0.0, 0
     while (start := stays.find(0, at)) >= 0:
         end = stays.find(1, start)
         end = len(lines) if end < 0 else end
-        told = _listed_names(names, expected, start, end)
+        listed = _listed_names(names, expected, start, end)
         pieces += lines[at:start]
         pieces += _render_hole(
-            end - start, [name for line in sorted(told) for name in names.of(line)]
+            end - start, [name for line in sorted(listed) for name in names.of(line)]
         )
-        gone += range(start, end)
-        risk += _range_risk(expected, start=start, end=end, told=told, gone_before=gone_before)
+        removed += range(start, end)
+        risk += _range_risk(expected, start=start, end=end, listed=listed, gone_before=gone_before)
         at = end
     pieces += lines[at:]
     all = len(lines) - (not lines[-1])
-    return SelectedLines("\n".join(pieces), gone, all, risk) if gone else None
+    return SelectedLines("\n".join(pieces), removed, all, risk) if removed else None
 
 
 def _range_risk(
-    expected: Forecast, *, start: int, end: int, told: Collection[int], gone_before: Collection[int]
+    expected: Forecast,
+    *,
+    start: int,
+    end: int,
+    listed: Collection[int],
+    gone_before: Collection[int],
 ) -> float:
     """The risk of removing these lines when some of their names are listed."""
     risk = sum(expected.whole[start:end]) + sum(expected.names[start:end])
-    risk -= sum(expected.names[line] for line in told)
+    risk -= sum(expected.names[line] for line in listed)
     for line in range(start, end) if gone_before else ():
         if line in gone_before:
-            risk -= expected.whole[line] + (0 if line in told else expected.names[line])
+            risk -= expected.whole[line] + (0 if line in listed else expected.names[line])
     return risk
 
 
-def _render_hole(gone: int, names: Sequence[str]) -> list[str]:
-    said = [f"[names only there: {', '.join(names)}]"] if names else []
-    return [gap_line(gone, "lines"), *said]
+def _render_hole(removed: int, names: Sequence[str]) -> list[str]:
+    names_line = [f"[names only there: {', '.join(names)}]"] if names else []
+    return [gap_line(removed, "lines"), *names_line]
 
 
 class LineNames:
@@ -123,11 +128,13 @@ class LineNames:
         mentions: Mentions,
         rate: float,
     ) -> None:
-        least, owned = rate * _MIN_SIZE / _TOKEN, found.line_bins.unique
+        min_need, owned = rate * _MIN_SIZE / _TOKEN, found.line_bins.unique
         needs = zip(expected.names, stays, strict=False)
-        worthy = [line for line, (need, fixed) in enumerate(needs) if need > least and fixed != 1]
+        worthy = [
+            line for line, (need, fixed) in enumerate(needs) if need > min_need and fixed != 1
+        ]
         self.lines = [line for line in worthy if HAS_NAMES[owned[line]]]
-        self._said, self._words, self._mentions = lines, found.words, mentions
+        self._lines, self._words, self._mentions = lines, found.words, mentions
         self._needs, self._rate = expected.names, rate
         self._own: dict[int, dict[int, int]] = {}  # length of each
         self._found: dict[int, list[str]] = {}
@@ -137,7 +144,7 @@ class LineNames:
         known = self._found.get(line)
         if known is None:
             own = self._own_of(line)
-            known = self._mentions.spelled(own, self._said[line])
+            known = self._mentions.spelled(own, self._lines[line])
             if known and not self._is_worth(line, _size(known)):
                 known = []
             self._found[line] = known
@@ -149,12 +156,12 @@ class LineNames:
         The longest name is always listed, and a name inside another is not repeated.
         """
         own = self._own_of(line).values()
-        least, most = max(own, default=0), sum(own)
+        min_chars, max_chars = max(own, default=0), sum(own)
         if self._words.folded:
-            return 0, most  # the line spells it differently
-        if not self._is_worth(line, least):
+            return 0, max_chars  # the line spells it differently
+        if not self._is_worth(line, min_chars):
             return 0, 0
-        return least if self._is_worth(line, most) else 0, most
+        return min_chars if self._is_worth(line, max_chars) else 0, max_chars
 
     def _own_of(self, line: int) -> dict[int, int]:
         own = self._own.get(line)
@@ -182,8 +189,8 @@ def _fixed_lines(
     """The lines that always stay (frame and outline), and those removed before."""
     stays = bytearray(len(lines))
     if found.bins[0] == _CODE:
-        for line, look in enumerate(found.words.formats):
-            if look in _OUTLINE:
+        for line, line_format in enumerate(found.words.formats):
+            if line_format in _OUTLINE:
                 stays[line] = _KEPT
     first, last = _frame_lines(text, lines, is_run=found.bins[0] in _RUNS)
     stays[:first] = b"\1" * len(stays[:first])
@@ -204,13 +211,13 @@ def _keep_needed(
         size, need = len(lines[line]) + 1, _risk_without_names(expected, line)
         if need > limit * size or stays[line]:
             continue  # fixed, whatever its names
-        least, most = names.sizes(line)
-        if not most or (not needed[line] and need <= limit * max(1, size - most)):
+        min_chars, max_chars = names.sizes(line)
+        if not max_chars or (not needed[line] and need <= limit * max(1, size - max_chars)):
             continue  # its names do not matter
-        if least and (least == most or need > limit * max(1, size - least)):
-            needed[line] = need > limit * max(1, size - least)
-        elif told := names.of(line):
-            needed[line] = need > limit * max(1, size - _size(told))
+        if min_chars and (min_chars == max_chars or need > limit * max(1, size - min_chars)):
+            needed[line] = need > limit * max(1, size - min_chars)
+        elif listed := names.of(line):
+            needed[line] = need > limit * max(1, size - _size(listed))
     for line in compress(range(len(lines)), needed):
         stays[line] = _KEPT
 
@@ -230,8 +237,8 @@ def _fill_short_runs(lines: Sequence[str], stays: bytearray, gone_before: Collec
     while (start := stays.find(0, at)) >= 0:
         end = stays.find(1, start)
         at = end if end >= 0 else len(stays)
-        room = _SHORT_RUN - (at - start)
-        is_short = room > 0 and sum(map(len, lines[start:at])) < room
+        budget = _SHORT_RUN - (at - start)
+        is_short = budget > 0 and sum(map(len, lines[start:at])) < budget
         if is_short and not _has_any_in(gone_before, start, at):
             stays[start:at] = b"\1" * (at - start)
 
@@ -243,7 +250,7 @@ def _has_any_in(lines: Collection[int], start: int, end: int) -> bool:
 def _listed_names(names: LineNames, expected: Forecast, start: int, end: int) -> set[int]:
     """The lines whose names are listed for one hole; of too many, the most needed."""
     lines = names.lines[bisect_left(names.lines, start) : bisect_left(names.lines, end)]
-    told: set[int] = set()
+    listed: set[int] = set()
     count = 0
     for line in sorted(lines, key=lambda line: -expected.names[line]):
         found = names.of(line)
@@ -251,5 +258,5 @@ def _listed_names(names: LineNames, expected: Forecast, start: int, end: int) ->
         if count > _MAX_NAMES:
             break
         if found:
-            told.add(line)
-    return told
+            listed.add(line)
+    return listed

@@ -80,36 +80,34 @@ class Mentions:
 
     def __init__(self) -> None:
         self.results: dict[int, ResultWords] = {}  # by part position
-        self.taken: dict[int, ResultMentions] = {}  # by result number, if anything was used
-        self.asked: list[int] = []  # units with user input
+        self.used: dict[int, ResultMentions] = {}  # by result number, if anything was used
+        self.user_units: list[int] = []  # units with user input
         self.patched = False  # a call wrote by a patch
-        self.late = 0  # times that a call used something from an older result
-        self.said = WordIndex()
+        self.late_uses = 0  # times that a call used something from an older result
+        self.word_index = WordIndex()
         self.recent = LineCache()
         self.lock = RLock()  # hold it while an evaluation reads: the index must not grow then
         self._numbers = HashNumbers()  # of identifiers and line hashes
         self._atoms: dict[str, tuple[int, ...]] = {}  # the words of identifier candidates
         self._plain: set[str] = set()  # candidates that are plain words
         self._owned: dict[int, ResultState] = {}  # by result number
-        self._gone_of_calls: dict[tuple[int, int], int] = {}  # by hashes of arguments and text
-        self._born = array("I")  # unit of each result
+        self._removed_of_calls: dict[tuple[int, int], int] = {}  # by hashes of arguments and text
+        self._units = array("I")  # unit of each result
         self._firsts = array("I")  # its first line
         self._noted = 0  # parts
 
     @property
     def size_bytes(self) -> int:
         """Approximate bytes in memory."""
-        lines = len(self.said.changed)
+        lines = len(self.word_index.changed)
         results = (
-            _RESULT_BYTES * len(self._owned)
-            + _TEXT_BYTES * lines
-            + _MENTION_BYTES * len(self.taken)
+            _RESULT_BYTES * len(self._owned) + _TEXT_BYTES * lines + _MENTION_BYTES * len(self.used)
         )
         remembered = _IDENTIFIER_BYTES * (
-            len(self._atoms) + len(self._plain) + len(self._gone_of_calls)
+            len(self._atoms) + len(self._plain) + len(self._removed_of_calls)
         )
         return (
-            self.said.size_bytes
+            self.word_index.size_bytes
             + self._numbers.size_bytes
             + self.recent.size_bytes
             + results
@@ -130,21 +128,21 @@ class Mentions:
 
     def last_mention(self, path: str) -> int:
         """The last unit in which a call or message named a file, by path or name; -1 if none."""
-        return self.said.mentioned[self._numbers.get(hash(path.rpartition("/")[2]))]
+        return self.word_index.mentioned[self._numbers.get(hash(path.rpartition("/")[2]))]
 
     def mentions_of(self, words: ResultWords) -> ResultMentions:
         """The mentions of a result."""
-        return self.taken.get(words.number, _NOTHING)
+        return self.used.get(words.number, _NOTHING)
 
     def owned(self, words: ResultWords) -> tuple[ResultState, bool]:
         """The state of a result, and whether a line's unique words changed."""
-        said, found, changed = self.said, self._owned.get(words.number), True
+        index, found, changed = self.word_index, self._owned.get(words.number), True
         if found is None:
             found = self._owned[words.number] = ResultState()
-            said.encode(words)
+            index.encode(words)
         else:
-            changed = said.refresh(words, found.seen_events)
-        found.seen_events = len(said.events)
+            changed = index.refresh(words, found.seen_events)
+        found.seen_events = len(index.events)
         return found, changed
 
     def missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
@@ -158,15 +156,17 @@ class Mentions:
         stays, were = set(strip_prefixes(text, lines)), strip_prefixes(original, before)
         # Without its number a line may begin like a place.
         shown = stays.union(map(str.strip, lines))
-        gone = bytes([line not in shown for line in were])
+        removed = bytes([line not in shown for line in were])
         if _has_long_line(text, lines) or _has_long_line(original, before):
             named = {word for line in lines for word in self._atoms_of(line)}
         else:
             named = set(self._atoms_of("\n".join(stays.difference(were))))
-            named.update(*self.said.words_of_runs(words, gone))
-        lacks = bytearray(gone.translate(_WITH_ITS_NAMES))
-        for line in compress(range(len(gone)), gone) if self.said.has_any(words, named) else ():
-            own = self.said.words_of_line(words.first + line)
+            named.update(*self.word_index.words_of_runs(words, removed))
+        lacks = bytearray(removed.translate(_WITH_ITS_NAMES))
+        for line in (
+            compress(range(len(removed)), removed) if self.word_index.has_any(words, named) else ()
+        ):
+            own = self.word_index.words_of_line(words.first + line)
             if own and named.issuperset(own):
                 lacks[line] = LINE_REMOVED
         return RemovedLines(hash(text), bytes(lacks))
@@ -174,34 +174,34 @@ class Mentions:
     def removed_call_lines(self, arguments: str, text: str) -> int:
         """The number of lines of a call's arguments that a replacement `text` lacks."""
         key = hash(arguments), hash(text)
-        gone = self._gone_of_calls.get(key)
-        if gone is None:
-            if len(self._gone_of_calls) >= _MAX_CALLS:
-                self._gone_of_calls.clear()
+        removed = self._removed_of_calls.get(key)
+        if removed is None:
+            if len(self._removed_of_calls) >= _MAX_CALLS:
+                self._removed_of_calls.clear()
             stays = set(argument_text(text).split("\n"))
-            gone = sum(line not in stays for line in argument_text(arguments).split("\n"))
-            self._gone_of_calls[key] = gone
-        return gone
+            removed = sum(line not in stays for line in argument_text(arguments).split("\n"))
+            self._removed_of_calls[key] = removed
+        return removed
 
     def own_names(self, words: ResultWords, line: int) -> dict[int, int]:
         """The unmentioned names of a line that no newer result has, with their lengths.
 
         Lengths include the separator; a timing is not a name.
         """
-        said, place = self.said, words.first + line
-        home, told, sizes = said.home, said.mentioned, said.sizes
+        index, place = self.word_index, words.first + line
+        home, mentioned, sizes = index.home, index.mentioned, index.sizes
         return {
             word: sizes[word]
-            for word in said.words_of_line(place)
-            if home[word] == place and told[word] < 0 and sizes[word]
+            for word in index.words_of_line(place)
+            if home[word] == place and mentioned[word] < 0 and sizes[word]
         }
 
-    def spelled(self, own: Mapping[int, int], said: str) -> list[str]:
+    def spelled(self, own: Mapping[int, int], line: str) -> list[str]:
         """These names as a line spells them; a name inside another is left out."""
         found: list[str] = []
-        least = min(own.values(), default=2) - 2
-        for raw in _IDENTIFIER.findall(said, 0, _MAX_LINE_CHARS) if own else ():
-            if len(raw) < least:
+        min_length = min(own.values(), default=2) - 2
+        for raw in _IDENTIFIER.findall(line, 0, _MAX_LINE_CHARS) if own else ():
+            if len(raw) < min_length:
                 continue
             atoms = self._words_in(raw)
             if not atoms or own.keys().isdisjoint(atoms):
@@ -219,25 +219,25 @@ class Mentions:
             self.patched = self.patched or _PATCH in part.text
         elif part.kind in ("text", "reasoning") and part.text:
             self._take_up(part.text, unit, called=False)
-            if part.speaker == "user" and self.asked[-1:] != [unit]:
-                self.asked.append(unit)
+            if part.speaker == "user" and self.user_units[-1:] != [unit]:
+                self.user_units.append(unit)
 
     def _note_result(self, position: int, text: str, unit: int) -> None:
         lines = text.split("\n")
         several = count_folded_lines(text)
         wholes = strip_prefixes(text, lines)
-        looks = bytes(map(encode_format, lines, wholes))
+        formats = bytes(map(encode_format, lines, wholes))
         if several:
             lines = [text.replace("\\n", "\n")]
-        first = self.said.add(list(map(self._words_of, lines, wholes)))
+        first = self.word_index.add(list(map(self._words_of, lines, wholes)))
         self.results[position] = ResultWords(
-            number=len(self._born),
+            number=len(self._units),
             unit=unit,
             first=first,
-            formats=looks,
+            formats=formats,
             folded={0: several} if several else {},
         )
-        self._born.append(unit)
+        self._units.append(unit)
         self._firsts.append(first)
 
     def _words_of(self, line: str, whole: str) -> list[int]:
@@ -278,7 +278,7 @@ class Mentions:
         known = len(self._numbers)
         number = self._numbers.number_of(hash(atom))
         if number == known:
-            self.said.number(
+            self.word_index.number(
                 number, _identifier_sort(atom), 0 if _is_timing(atom) else len(atom) + 2
             )
         return number
@@ -287,40 +287,40 @@ class Mentions:
         known = len(self._numbers)
         number = self._numbers.number_of(hash(whole) ^ _LINES)
         if number == known:
-            self.said.number(number, WHOLE, 0)
+            self.word_index.number(number, WHOLE, 0)
         return number
 
     def _take_up(self, text: str, unit: int, *, called: bool) -> None:
         """Record the words of a call or message, and the results they came from."""
-        said = self.said
+        index = self.word_index
         lines = text.split("\n")
         for line, whole in zip(lines, strip_prefixes(text, lines), strict=True):
             for word in self._words_of(line, whole):
                 if word != UNNUMBERED:
                     self._taken_from(word, unit, called)
-                    said.mention(word, unit)
+                    index.mention(word, unit)
             if "/" in whole:
                 for name in _FILE.findall(whole):  # a file is also named without its folder
-                    said.mention(self._number_of(name), unit)
+                    index.mention(self._number_of(name), unit)
 
     def _taken_from(self, word: int, unit: int, called: bool) -> None:
         """Record the line that a word came from, if a result contains it."""
-        said = self.said
-        place, new = said.home[word], said.mentioned[word] < 0
-        if place < 0 or not (new or said.count[word] <= MAX_RARE_COUNT):
+        index = self.word_index
+        place, new = index.home[word], index.mentioned[word] < 0
+        if place < 0 or not (new or index.count[word] <= MAX_RARE_COUNT):
             return
         result = bisect_right(self._firsts, place) - 1
         line = place - self._firsts[result]
-        taken = self.taken.get(result)
+        taken = self.used.get(result)
         if taken is None:
-            taken = self.taken[result] = ResultMentions(set(), set(), [])
+            taken = self.used[result] = ResultMentions(set(), set(), [])
         if not called:
             taken.talk.add(line)
             return
         taken.calls.add(line)
         if new and taken.units[-1:] != [unit]:
             taken.units.append(unit)
-            self.late += unit - self._born[result] > _FRESH
+            self.late_uses += unit - self._units[result] > _FRESH
 
 
 def count_folded_lines(text: str) -> int:
@@ -335,8 +335,8 @@ def count_folded_lines(text: str) -> int:
         fields = _OBJECT.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return 0
-    said = max((one for one in fields.values() if isinstance(one, str)), key=len, default="")
-    return said.count("\n") + 1 if len(said) > _MOST_OF_IT * len(text) else 0
+    output = max((one for one in fields.values() if isinstance(one, str)), key=len, default="")
+    return output.count("\n") + 1 if len(output) > _MOST_OF_IT * len(text) else 0
 
 
 def _searched_length(line: str) -> int:

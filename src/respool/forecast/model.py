@@ -101,8 +101,8 @@ class Weights(Struct, frozen=True, dict=True):
     def _looks(self) -> tuple[WeightTable, ...]:
         """Factors by place, then by format."""
         place, *tables = self.line[_NEARS.stop :]
-        looks = [prod(map(getitem, tables, bins)) for bins in LINE_FORMATS]
-        return tuple(tuple(first * one for one in looks) for first in place)
+        factors = [prod(map(getitem, tables, bins)) for bins in LINE_FORMATS]
+        return tuple(tuple(first * one for one in factors) for first in place)
 
 
 class Forecast(Struct, frozen=True):
@@ -280,10 +280,10 @@ class RiskEstimator:
         part = self._history.parts[position]
         if part.kind == "call":
             return self._call(position, text)
-        looked = self.result_features(position) if part.kind == "result" else None
-        if looked is None:
+        features = self.result_features(position) if part.kind == "result" else None
+        if features is None:
             return 0.0
-        found, rates = looked
+        found, rates = features
         return expected_misses(found, rates, self._mentions.missing(found.words, part.text, text))
 
     def _call(self, position: int, text: str) -> float:

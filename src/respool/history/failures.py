@@ -175,9 +175,9 @@ def has_failed_ending(text: str) -> bool:
     tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:])).lower()
     if not any(word in tail for word in _FAILURE_HINTS):
         return False
-    told = _lines_with(tail, (*_FAILURE_HINTS, *_PASS_WORDS))
-    well = max((found.end() for found in _PASSED.finditer(told)), default=0)
-    return _ENDS_FAILED.search(told) is not None or _CRASHED.search(told, well) is not None
+    lines = _lines_with(tail, (*_FAILURE_HINTS, *_PASS_WORDS))
+    well = max((found.end() for found in _PASSED.finditer(lines)), default=0)
+    return _ENDS_FAILED.search(lines) is not None or _CRASHED.search(lines, well) is not None
 
 
 def _lines_with(text: str, words: Sequence[str]) -> str:
@@ -195,9 +195,9 @@ def _lines_with(text: str, words: Sequence[str]) -> str:
 
 def is_success(text: str) -> bool:
     """Check whether the end of a run's output reports success."""
-    said = strip_color(text[-_TAIL_CHARS:])
+    tail = strip_color(text[-_TAIL_CHARS:])
     unsaid = has_failure_count(text) or has_failed_ending(text)
-    return _SUCCESS.search(said) is not None and not unsaid
+    return _SUCCESS.search(tail) is not None and not unsaid
 
 
 def is_write_refused(text: str) -> bool:
@@ -211,9 +211,9 @@ def is_write_refused(text: str) -> bool:
     line = _first_line(text)
     if line[:1] == "{":  # a record, whatever its words
         return _ERROR_RECORD.match(line) is not None
-    bare = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
+    failed_word = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
     return _NOT_WRITTEN.search(line) is not None or (
-        bare is not None and not is_write_confirmed(text)
+        failed_word is not None and not is_write_confirmed(text)
     )
 
 
@@ -257,20 +257,20 @@ def is_user_refusal(text: str) -> bool:
 
 def error_line(text: str) -> str:
     """The line that best says what went wrong: a cause, a count, or the first informative one."""
-    seen = strip_color(
+    searched = strip_color(
         text
         if len(text) <= 2 * _SEARCHED_CHARS
         else f"{text[:_SEARCHED_CHARS]}\n{text[-_SEARCHED_CHARS:]}"
     )
     for pattern in _ERROR_LINES:
-        for found in pattern.finditer(seen):
+        for found in pattern.finditer(searched):
             line = found[0].strip()
             if _is_informative(line):
                 return line
-    lines = [line.strip() for line in seen.split("\n") if line.strip()]
+    lines = [line.strip() for line in searched.split("\n") if line.strip()]
     counts = (line for line in lines if _COUNTED.search(line.lower()))
-    says = (line for line in lines if _is_informative(line))
-    return next(counts, None) or next(says, "".join(lines[:1]))
+    informative = (line for line in lines if _is_informative(line))
+    return next(counts, None) or next(informative, "".join(lines[:1]))
 
 
 def _is_informative(line: str) -> bool:

@@ -42,7 +42,7 @@ class HashNumbers:
     def __init__(self) -> None:
         self._keys = array("q", [0])  # by number
         self._slots = array("I", [0]) * _FIRST_SLOTS
-        self._most = int(_FIRST_SLOTS * _FULL)
+        self._capacity = int(_FIRST_SLOTS * _FULL)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -81,7 +81,7 @@ class HashNumbers:
         number = len(keys)
         keys.append(key)
         slots[at] = number
-        if number >= self._most:
+        if number >= self._capacity:
             self._grow()
         return number
 
@@ -91,7 +91,7 @@ class HashNumbers:
         for number, key in enumerate(self._keys):
             if number != UNNUMBERED:
                 _insert(slots, number, key)
-        self._slots, self._most = slots, int(len(slots) * _FULL)
+        self._slots, self._capacity = slots, int(len(slots) * _FULL)
 
 
 def _insert(slots: array[int], number: int, key: int) -> None:
@@ -167,10 +167,10 @@ def match_end(lines: Sequence[NumberedLine], *, at: int, end: int, text: str, st
     Line numbers may differ where they can be derived from the line before or from the text.
     """
     while at < end and start <= len(text):
-        most = start + len(lines[at].whole) + _MAX_NUMBER_CHARS + 1
-        stop = text.find("\n", start, most)
+        limit = start + len(lines[at].whole) + _MAX_NUMBER_CHARS + 1
+        stop = text.find("\n", start, limit)
         if stop < 0:
-            if most < len(text):
+            if limit < len(text):
                 break  # a longer line, possibly very long: not compared
             stop = len(text)
         if not _is_same(lines, at, text[start:stop]):
@@ -223,7 +223,7 @@ class LineIndex:
         self._numbers = HashNumbers()  # of line hashes
         self._first = array("I", [0])  # by number: the first part that contains the line
         self._more: dict[int, list[int]] = {}  # the later parts of repeated lines
-        self._said: dict[int, str] = {}  # texts of the parts
+        self._texts: dict[int, str] = {}  # texts of the parts
         self._latest: dict[int, Sequence[int]] = {}  # numbers in the latest parts
         self._starts: dict[int, dict[int, list[int]]] = {}  # line offsets, by part and hash
         self._started = 0  # lines in `_starts`
@@ -241,7 +241,7 @@ class LineIndex:
         for position, part in parts:
             text = part_text(part)
             if len(text) >= _MIN_TEXT_CHARS and self._count < _MAX_LINES:
-                self._said[position] = text
+                self._texts[position] = text
                 keys = _line_hashes(text)
                 numbers = self._note(position, keys[: _MAX_LINES - self._count])
                 if len(numbers) == len(keys):
@@ -293,13 +293,13 @@ class LineIndex:
         """The offsets of the indexed lines of a part, by hash."""
         known = self._starts.get(position)
         if known is None:
-            known = self._starts[position] = _line_starts(self._said[position])
+            known = self._starts[position] = _line_starts(self._texts[position])
             self._started += len(known)
         return known
 
     def text(self, position: int) -> str:
         """The text of an indexed part."""
-        return self._said[position]
+        return self._texts[position]
 
 
 def _line_starts(text: str) -> dict[int, list[int]]:

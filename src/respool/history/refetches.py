@@ -28,7 +28,7 @@ class Refetch(Struct, frozen=True, gc=False, kw_only=True):
     ref: Ref  # the new result, which stays whole from now on
     earlier: Ref  # the result that was cut, and stays cut
     tool: str
-    target: str  # what was read or run again
+    target: str  # read or run again
     reason: str  # of the edit that removed it
     exchange: int
     earlier_exchange: int
@@ -53,52 +53,52 @@ class VisibleHistory(Struct, frozen=True):
     dependents: Collection[int]  # parts whose edits refer to a copy that is whole
 
 
-def find_repeated_request(seen: VisibleHistory, ordinal: int) -> RepeatedRequest | None:
+def find_repeated_request(visible: VisibleHistory, ordinal: int) -> RepeatedRequest | None:
     """Find the earlier result that a call requests again, with nothing written since."""
-    exchange = seen.history.exchanges[ordinal]
-    call = seen.history.parts[exchange.call]
+    exchange = visible.history.exchanges[ordinal]
+    call = visible.history.parts[exchange.call]
     if exchange.result is None or exchange.server or is_expand_tool(call.name):
         return None
-    use = seen.ledger.uses[ordinal]
+    use = visible.ledger.uses[ordinal]
     if use.outcome_kind == "write":
         return None  # repeating a write requests nothing
     spans = [span for span in use.reads if not span.part]
     found = [
         again
         for known in (
-            [_earlier_reads(seen, exchange, span) for span in spans]
+            [_earlier_reads(visible, exchange, span) for span in spans]
             if spans
-            else [_earlier_calls(seen, exchange, call, use)]
+            else [_earlier_calls(visible, exchange, call, use)]
         )
-        if (again := _judge_candidates(seen, exchange, known)) is not None
+        if (again := _judge_candidates(visible, exchange, known)) is not None
     ]
     cut = next((one for one in found if one.cut is not None), None)
     return cut or (found[0] if found else None)
 
 
 def _judge_candidates(
-    seen: VisibleHistory, exchange: Exchange, candidates: Iterable[tuple[Exchange, bool]]
+    visible: VisibleHistory, exchange: Exchange, candidates: Iterable[tuple[Exchange, bool]]
 ) -> RepeatedRequest | None:
     """The state of the earlier results, newest first.
 
     A read that continues an earlier one, with a few lines of overlap, is not a repeat.
     """
     assert exchange.result is not None
-    came = _significant_lines(seen.history.parts[exchange.result].text)
+    new_lines = _significant_lines(visible.history.parts[exchange.result].text)
     known, shown = set[str](), set[str]()
     had: list[tuple[Exchange, _Remainder]] = []
     for earlier, covers in candidates:
-        left = _remainder_of(seen, earlier)
+        left = _remainder_of(visible, earlier)
         if left is None:
             continue
-        said = came if left.text is None else came & _significant_lines(left.text)
-        if said:
+        repeated = new_lines if left.text is None else new_lines & _significant_lines(left.text)
+        if repeated:
             had.append((earlier, left))
-            known |= said
-            shown |= said if left.cut is None else _significant_lines(left.visible)
+            known |= repeated
+            shown |= repeated if left.cut is None else _significant_lines(left.visible)
         if covers:
             break  # earlier results are not what is missed
-    if not had or len(known) < _MIN_OVERLAP_RATIO * len(came):
+    if not had or len(known) < _MIN_OVERLAP_RATIO * len(new_lines):
         return None
     missed = not known <= shown
     cut = next((one for one in had if one[1].cut is not None), None) if missed else None
@@ -107,28 +107,28 @@ def _judge_candidates(
 
 
 def _earlier_calls(
-    seen: VisibleHistory, exchange: Exchange, call: Part, use: Use
+    visible: VisibleHistory, exchange: Exchange, call: Part, use: Use
 ) -> Iterator[tuple[Exchange, bool]]:
     """Earlier identical calls, newest first, while nothing was written in between."""
-    known = seen.ledger.repeats(call.name, use, exchange.ordinal)[-_MAX_REPEATS:]
+    known = visible.ledger.repeats(call.name, use, exchange.ordinal)[-_MAX_REPEATS:]
     for ordinal in reversed(known):
-        earlier = seen.history.exchanges[ordinal]
-        if seen.ledger.has_any_write(ordinal, exchange.ordinal):
+        earlier = visible.history.exchanges[ordinal]
+        if visible.ledger.has_any_write(ordinal, exchange.ordinal):
             return
         if earlier.unit < exchange.unit:
             yield earlier, True
 
 
 def _earlier_reads(
-    seen: VisibleHistory, exchange: Exchange, span: Span
+    visible: VisibleHistory, exchange: Exchange, span: Span
 ) -> Iterator[tuple[Exchange, bool]]:
     """Earlier reads of the same lines, newest first, and whether they covered all of them."""
     until = exchange.ordinal
-    for event in seen.ledger.latest(span.path, exchange.ordinal, _MAX_FILE_EVENTS):
-        if event.is_write or seen.ledger.can_be_written(span.path, event.ordinal, until):
+    for event in visible.ledger.latest(span.path, exchange.ordinal, _MAX_FILE_EVENTS):
+        if event.is_write or visible.ledger.can_be_written(span.path, event.ordinal, until):
             return
         until = event.ordinal + 1  # later exchanges were checked
-        earlier = seen.history.exchanges[event.ordinal]
+        earlier = visible.history.exchanges[event.ordinal]
         if earlier.unit < exchange.unit and event.span.overlaps(span):
             yield earlier, event.span.covers(span)
 
@@ -141,18 +141,18 @@ class _Remainder(Struct, frozen=True, gc=False):
     visible: str  # the text that was visible
 
 
-def _remainder_of(seen: VisibleHistory, earlier: Exchange) -> _Remainder | None:
+def _remainder_of(visible: VisibleHistory, earlier: Exchange) -> _Remainder | None:
     """The remainder of an earlier result; None if that is unknown."""
     position = earlier.result
     if position is None:
         return None
-    text, edit = seen.history.parts[position].text, seen.edits.get(position)
-    if position in seen.claimed and (edit is None or edit.reason != TIDIED):
-        if position in seen.dependents:
+    text, edit = visible.history.parts[position].text, visible.edits.get(position)
+    if position in visible.claimed and (edit is None or edit.reason != TIDIED):
+        if position in visible.dependents:
             return _Remainder(None, text, "")
         if isinstance(edit, Replace):
             return _Remainder(edit.reason, text, edit.text)
-        return _Remainder(_drop_reason(seen, earlier), text, "")
+        return _Remainder(_drop_reason(visible, earlier), text, "")
     marker = find_marker(text)
     if marker is None:
         return _Remainder(None, text, "")
@@ -160,11 +160,11 @@ def _remainder_of(seen: VisibleHistory, earlier: Exchange) -> _Remainder | None:
     return None if points_to_a_copy else _Remainder(_CLIENT_CUT_REASON, None, text)
 
 
-def _drop_reason(seen: VisibleHistory, earlier: Exchange) -> str:
+def _drop_reason(visible: VisibleHistory, earlier: Exchange) -> str:
     """The reason of the edit that dropped a whole exchange."""
-    unit = seen.history.units[earlier.unit]  # the edit may name another call of the same unit
-    calls = (seen.history.exchanges[ordinal].call for ordinal in unit.exchanges)
-    edits = (seen.edits.get(at) for at in (earlier.call, *calls))
+    unit = visible.history.units[earlier.unit]  # the edit may name another call of the same unit
+    calls = (visible.history.exchanges[ordinal].call for ordinal in unit.exchanges)
+    edits = (visible.edits.get(at) for at in (earlier.call, *calls))
     return next((edit.reason for edit in edits if edit is not None), FOLDED)
 
 

@@ -33,9 +33,9 @@ class HistoryScan:
 
     def __init__(self, limits: LoopLimits) -> None:
         self.loop_calls: dict[int, LoopCall] = {}  # by exchange, if it is part of a loop
-        self._watch = LoopTracker(limits)
+        self._tracker = LoopTracker(limits)
         self._done = 0  # exchanges scanned
-        self._place = 0  # the first part after the last of them
+        self._next_part = 0  # the first part after the last of them
         self._lock = Lock()
 
     def extend(self, history: ReadOnlyTranscript, ledger: Ledger) -> None:
@@ -47,9 +47,9 @@ class HistoryScan:
         with self._lock:
             for ordinal in range(self._done, known):
                 exchange = history.exchanges[ordinal]
-                if has_user_input(history, self._place, exchange.call):
-                    self._watch.reset()
-                self._place = exchange.call + 1
+                if has_user_input(history, self._next_part, exchange.call):
+                    self._tracker.reset()
+                self._next_part = exchange.call + 1
                 self._note(history, ledger, exchange)
             self._done = max(self._done, known)
 
@@ -58,13 +58,13 @@ class HistoryScan:
         if result is None or exchange.server:
             return
         call = history.parts[exchange.call]
-        seen = observe_call(
+        observed = observe_call(
             pending_call(call.name, call.text, ledger.uses[exchange.ordinal]),
             result.text,
             result.error,
         )
-        if seen is not None:
-            found = self._watch.note(seen, exchange.ordinal, exchange.unit)
+        if observed is not None:
+            found = self._tracker.note(observed, exchange.ordinal, exchange.unit)
             if found is not None:
                 self.loop_calls[exchange.ordinal] = found
 
@@ -74,9 +74,9 @@ def loop_calls(history: ReadOnlyTranscript, ledger: Ledger) -> Mapping[int, Loop
     if _LEDGER_KEY not in ledger.extensions:
         # One of two concurrent scans is kept.
         ledger.extensions.setdefault(_LEDGER_KEY, HistoryScan(LoopLimits()))
-    walk: HistoryScan = ledger.extensions[_LEDGER_KEY]
-    walk.extend(history, ledger)
-    return walk.loop_calls
+    scan: HistoryScan = ledger.extensions[_LEDGER_KEY]
+    scan.extend(history, ledger)
+    return scan.loop_calls
 
 
 def advice(history: ReadOnlyTranscript, ledger: Ledger, unseen_from: int) -> Mapping[int, str]:
@@ -134,20 +134,20 @@ def find_loops(
     history: ReadOnlyTranscript, ledger: Ledger, limits: LoopLimits | None = None
 ) -> list[Loop]:
     """The loops of a history that its ledger covers, in order of their start."""
-    walk = HistoryScan(limits or LoopLimits())
-    walk.extend(history, ledger)
-    return group_loops(walk.loop_calls)
+    scan = HistoryScan(limits or LoopLimits())
+    scan.extend(history, ledger)
+    return group_loops(scan.loop_calls)
 
 
 def group_loops(rounds: Mapping[int, LoopCall]) -> list[Loop]:
     """Group loop calls into loops; loops without advice are left out."""
-    by_circle: dict[tuple[str, int], dict[int, LoopCall]] = {}
+    by_loop: dict[tuple[str, int], dict[int, LoopCall]] = {}
     for ordinal, one in sorted(rounds.items()):
-        by_circle.setdefault((one.kind, one.loop), {})[ordinal] = one
-    circles = [
-        _build_loop(of) for of in by_circle.values() if any(one.should_speak for one in of.values())
+        by_loop.setdefault((one.kind, one.loop), {})[ordinal] = one
+    loops = [
+        _build_loop(of) for of in by_loop.values() if any(one.should_speak for one in of.values())
     ]
-    return sorted(circles, key=lambda one: one.calls)
+    return sorted(loops, key=lambda one: one.calls)
 
 
 def _build_loop(rounds: Mapping[int, LoopCall]) -> Loop:
@@ -231,7 +231,7 @@ class LoopDetector:
             advise=advise, insist=insist, stop=stop, leeway=leeway, patience=patience
         )
         self._tools = tools or Tools()
-        self._watch = LoopTracker(self.limits)
+        self._tracker = LoopTracker(self.limits)
         self._calls = 0
         self._batch = 0  # of the last call
         self._host_batch: object = None  # the host's name of that batch
@@ -245,7 +245,7 @@ class LoopDetector:
         one: a number, or the id of the response. Without it, each call counts as made after the
         result of the last.
         """
-        found = self._watch.predict(self._pending_call(name, arguments), self._batch_of(batch))
+        found = self._tracker.predict(self._pending_call(name, arguments), self._batch_of(batch))
         return ALLOWED if found is None else _verdict(found)
 
     def tell(
@@ -258,15 +258,15 @@ class LoopDetector:
         batch: object = None,
     ) -> None:
         """Record the result of a call that was made; refused calls are not recorded."""
-        seen = observe_call(self._pending_call(name, arguments), _text(result), bool(error))
-        if seen is not None:
+        observed = observe_call(self._pending_call(name, arguments), _text(result), bool(error))
+        if observed is not None:
             self._calls += 1
             self._batch, self._host_batch = self._batch_of(batch), batch
-            self._watch.note(seen, self._calls, self._batch, ahead=True)
+            self._tracker.note(observed, self._calls, self._batch, ahead=True)
 
     def heard(self) -> None:
         """Record user input, after which repeated calls have a new reason."""
-        self._watch.reset()
+        self._tracker.reset()
 
     def _batch_of(self, host_batch: object) -> int:
         """The number of a batch: that of the last call, or the next one."""

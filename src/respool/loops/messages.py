@@ -27,40 +27,43 @@ _ESCALATIONS: Final[dict[LoopLevel, str]] = {
 }
 
 
-def warning_text(one: LoopCall, *, refused: bool) -> str:
+def warning_text(loop_call: LoopCall, *, refused: bool) -> str:
     """The message of a verdict, before the call is made."""
-    said = describe_loop(one, ahead=True)
-    return f"{REFUSAL_PREFIX}{said}]" if refused else advice_line(said)
+    description = describe_loop(loop_call, ahead=True)
+    return f"{REFUSAL_PREFIX}{description}]" if refused else advice_line(description)
 
 
-def describe_loop(one: LoopCall, *, ahead: bool = False) -> str:
+def describe_loop(loop_call: LoopCall, *, ahead: bool = False) -> str:
     """Describe a loop in two or three sentences; with `ahead`, its last call is still to come."""
-    count = one.count - (ahead and one.kind != "error")
-    why = clip_error_line(one.error).rstrip(".:")
-    ended = f" The error is: {why}." if why and one.kind != "error" else ""
-    happened = _describe_calls(one, _times(count), why)
-    return f"{happened}{ended} {_suggestion(one)}{_ESCALATIONS[one.level or 'advise']}"
+    count = loop_call.count - (ahead and loop_call.kind != "error")
+    error = clip_error_line(loop_call.error).rstrip(".:")
+    ended = f" The error is: {error}." if error and loop_call.kind != "error" else ""
+    happened = _describe_calls(loop_call, _times(count), error)
+    return f"{happened}{ended} {_suggestion(loop_call)}{_ESCALATIONS[loop_call.level or 'advise']}"
 
 
-def _describe_calls(one: LoopCall, times: str, why: str) -> str:
-    what = call_label(one.tool, one.operation, one.target)
-    match one.kind:
+def _describe_calls(loop_call: LoopCall, times: str, error: str) -> str:
+    what = call_label(loop_call.tool, loop_call.operation, loop_call.target)
+    match loop_call.kind:
         case "repeat":
             same = "the same result, and nothing was changed in between"
             return f"{what} was called {times} with {same}."
         case "variation":
             return f"{what} was called {times} with one word changed, and brought nothing new."
         case "cycle":
-            same = f"The same {len(one.lap)} calls in the same order had the same results {times}"
-            return f"{same}: {_lap_names(one)}."
+            lap = len(loop_call.lap)
+            same = f"The same {lap} calls in the same order had the same results {times}"
+            return f"{same}: {_lap_names(loop_call)}."
         case "error":
-            return f"{what} failed {times} with the same error: {why or 'it does not say which'}."
+            return f"{what} failed {times} with the same error: {error or 'it does not say which'}."
 
 
-def _suggestion(one: LoopCall) -> str:
-    if one.is_waiting:
+def _suggestion(loop_call: LoopCall) -> str:
+    if loop_call.is_waiting:
         return _WAITING
-    return _FAILING if one.error and one.kind == "repeat" else _SUGGESTIONS[one.kind]
+    return (
+        _FAILING if loop_call.error and loop_call.kind == "repeat" else _SUGGESTIONS[loop_call.kind]
+    )
 
 
 def _times(count: int) -> str:

@@ -110,28 +110,29 @@ def observe_call(call: PendingCall, result: str, error: bool) -> ObservedCall | 
     if text.startswith(REFUSAL_PREFIX) or is_user_refusal(text):
         return None
     use = call.use
-    bad = _is_failed_use(use, text, error)
-    why = _failure_reason(text) if bad else ""
-    bad = bad and (bool(why) or use.kind not in ("read", "search"))  # an empty filter did not fail
+    failed = _is_failed_use(use, text, error)
+    reason = _failure_reason(text) if failed else ""
+    # A read or search without a reason is an empty filter: it did not fail.
+    failed = failed and (bool(reason) or use.kind not in ("read", "search"))
     body = split_frame(text).body
     printed = use.content not in _FILE_CONTENTS
-    said = (_VOLATILE.sub("~", body) if printed else body).strip()
-    void = bad and use.kind == "write" and not use.barrier and exit_code(text) is None
+    output = (_VOLATILE.sub("~", body) if printed else body).strip()
+    rejected = failed and use.kind == "write" and not use.barrier and exit_code(text) is None
     return ObservedCall(
         call=call,
-        text=said if len(said) <= _MAX_COMPARED_CHARS else "",
-        hash=text_hash(said),
-        failed=bad,
-        error=why,
-        failure_key=_failure_key(why, said, void) if bad else "",
+        text=output if len(output) <= _MAX_COMPARED_CHARS else "",
+        hash=text_hash(output),
+        failed=failed,
+        error=reason,
+        failure_key=_failure_key(reason, output, rejected) if failed else "",
         is_waiting=call.is_waiting or (printed and _is_pending(text, body)),
-        has_written=use.can_write and not void,
-        is_rejected=void,
-        is_informative=bad
+        has_written=use.can_write and not rejected,
+        is_rejected=rejected,
+        is_informative=failed
         or not use.can_write
-        or len(said) >= _MIN_INFORMATIVE_CHARS
+        or len(output) >= _MIN_INFORMATIVE_CHARS
         or _is_self_describing(use),
-        is_long=len(said) > _MAX_COMPARED_CHARS,
+        is_long=len(output) > _MAX_COMPARED_CHARS,
     )
 
 
@@ -160,15 +161,15 @@ def _failure_reason(text: str) -> str:
     return clip_error_line(_TAG.sub("", line).strip())
 
 
-def _failure_key(why: str, said: str, void: bool) -> str:
+def _failure_key(reason: str, output: str, rejected: bool) -> str:
     """The key that equal failures share.
 
     The error of an edit quotes the edit, so its words differ each time. A run has made no progress
     only if all its output is the same: one error less is progress.
     """
-    if void:
-        return _QUOTES.sub("", why)
-    return f"{text_hash(_POSITION.sub('', said)):x}"
+    if rejected:
+        return _QUOTES.sub("", reason)
+    return f"{text_hash(_POSITION.sub('', output)):x}"
 
 
 def _is_pending(text: str, body: str) -> bool:
@@ -191,8 +192,8 @@ def differing_word(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, s
     if one == other or abs(len(one) - len(other)) > 1 or not one or not other:
         return None
     same = 0
-    least = min(len(one), len(other))
-    while same < least and one[same] == other[same]:
+    shorter = min(len(one), len(other))
+    while same < shorter and one[same] == other[same]:
         same += 1
     here, there = one[same:], other[same:]
     if here[1:] == there[1:]:
@@ -203,9 +204,9 @@ def differing_word(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, s
     return None
 
 
-def line_hashes(said: str, varied: str) -> frozenset[int]:
+def line_hashes(output: str, varied: str) -> frozenset[int]:
     """The hashes of a result's lines, without echoes of the varied word."""
-    return frozenset(_hashes(said.replace(varied, "~") if len(varied) > 2 else said))
+    return frozenset(_hashes(output.replace(varied, "~") if len(varied) > 2 else output))
 
 
 def _hashes(text: str) -> Iterator[int]:

@@ -67,23 +67,23 @@ class LoopLimits(Struct, frozen=True):
         tight = count - self.leeway if loose else count
         return tight // self.patience if waits else tight
 
-    def level(self, worth: int) -> LoopLevel | None:
+    def level(self, weight: int) -> LoopLevel | None:
         """The severity of a weight."""
-        if worth >= self.stop:
+        if weight >= self.stop:
             return "stop"
-        if worth >= self.insist:
+        if weight >= self.insist:
             return "insist"
-        return "advise" if worth >= self.advise else None
+        return "advise" if weight >= self.advise else None
 
-    def should_speak(self, worth: int, before: int) -> bool:
+    def should_speak(self, weight: int, before: int) -> bool:
         """Check whether to give advice now: at each new level, and at intervals after the last."""
-        return self._advice_count(worth) > self._advice_count(before)
+        return self._advice_count(weight) > self._advice_count(before)
 
-    def _advice_count(self, worth: int) -> int:
+    def _advice_count(self, weight: int) -> int:
         """The number of messages up to this weight."""
-        if worth < self.stop:
-            return (worth >= self.advise) + (worth >= self.insist)
-        return 3 + (worth - self.stop) // (self.stop - self.insist)
+        if weight < self.stop:
+            return (weight >= self.advise) + (weight >= self.insist)
+        return 3 + (weight - self.stop) // (self.stop - self.insist)
 
 
 class CallTime(Struct, frozen=True, gc=False):
@@ -143,18 +143,18 @@ class _Streak(Struct):
     ) -> LoopCall:
         """The loop call with this number."""
         exact, waits = kind == "repeat", self.seen.is_waiting
-        sure = exact and self.seen.is_rejected  # then one call less is enough
-        worth, before = (
-            limits.weigh(number + sure, loose=not exact, waits=waits)
+        is_certain = exact and self.seen.is_rejected  # then one call less is enough
+        weight, before = (
+            limits.weigh(number + is_certain, loose=not exact, waits=waits)
             for number in (count, count - 1)
         )
-        speaks = limits.should_speak(worth, before)
+        speaks = limits.should_speak(weight, before)
         return LoopCall(
             kind=kind,
             loop=self.first.now,
             call=call,
             count=count,
-            level=limits.level(worth),
+            level=limits.level(weight),
             should_speak=speaks,
             members=tuple(self.ordinals if speaks else self.ordinals[-1:]),
             error=self.seen.error,
@@ -285,8 +285,8 @@ def _can_vary(observed: ObservedCall) -> bool:
     """
     use = observed.call.use
     found = observed.failed or (use.kind != "search" and len(observed.text) >= _MIN_RESULT_CHARS)
-    told = use.target is not None and bool(observed.call.words)
-    return told and found and not observed.has_written and not observed.is_long
+    has_target = use.target is not None and bool(observed.call.words)
+    return has_target and found and not observed.has_written and not observed.is_long
 
 
 class _ErrorCount(Struct):
@@ -324,12 +324,12 @@ class ErrorCounters:
 
     def note(self, observed: ObservedCall, at: CallTime) -> LoopCall | None:
         """Record a call with its result."""
-        matter = observed.call.failure_key
+        key = observed.call.failure_key
         if not observed.failed:
-            self._decrement(matter)
+            self._decrement(key)
             return None
-        lines = self._open.get(matter, {})
-        store_newest(self._open, matter, lines)
+        lines = self._open.get(key, {})
+        store_newest(self._open, key, lines)
         error = lines.get(observed.failure_key)
         if error is None or at.now - error.last.now > _MAX_ERROR_GAP_CALLS:
             lines.pop(observed.failure_key, None)
@@ -348,9 +348,9 @@ class ErrorCounters:
             error.ordinals.append(at.ordinal)
         return self._loop_call(error, observed.call)
 
-    def _decrement(self, matter: tuple[str, ...]) -> None:
+    def _decrement(self, key: tuple[str, ...]) -> None:
         """Decrement every error of a target."""
-        lines = self._open.get(matter)
+        lines = self._open.get(key)
         if lines is None:
             return
         for fault, error in [*lines.items()]:
@@ -359,26 +359,26 @@ class ErrorCounters:
             if error.count <= 0:
                 del lines[fault]
         if not lines:
-            del self._open[matter]
+            del self._open[key]
 
     def _worst(self, call: PendingCall, now: int) -> _ErrorCount | None:
         lines = self._open.get(call.failure_key, {})
-        near = [one for one in lines.values() if now - one.last.now <= _MAX_ERROR_GAP_CALLS]
-        return max(near, key=lambda one: one.count, default=None)
+        recent = [one for one in lines.values() if now - one.last.now <= _MAX_ERROR_GAP_CALLS]
+        return max(recent, key=lambda one: one.count, default=None)
 
     def _weigh(self, error: _ErrorCount) -> int:
         """The weight of an error: a change in between makes each try a new attempt."""
         return max(self._limits.weigh(error.count, loose=True), error.unchanged)
 
     def _loop_call(self, error: _ErrorCount, call: PendingCall) -> LoopCall:
-        worth = self._weigh(error)
-        speaks = self._limits.should_speak(worth, error.advised_weight)
+        weight = self._weigh(error)
+        speaks = self._limits.should_speak(weight, error.advised_weight)
         return LoopCall(
             kind="error",
             loop=error.first.now,
             call=call,
             count=error.count,
-            level=self._limits.level(worth),
+            level=self._limits.level(weight),
             should_speak=speaks,
             members=tuple(error.ordinals if speaks else error.ordinals[-1:]),
             error=error.error,
@@ -403,35 +403,35 @@ class Cycles:
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
         self._steps: deque[_Step] = deque(maxlen=_LAPS * MAX_LAP_CALLS)
-        self._same = [0] * (MAX_LAP_CALLS + 1)
+        self._matches = [0] * (MAX_LAP_CALLS + 1)
 
     def predict(self, call: PendingCall) -> LoopCall | None:
         """The loop call if the lap continues."""
         lap = self._lap()
         if lap is None or self._steps[-lap].seen.call.repeat_key != call.repeat_key:
             return None
-        return self._loop_call(lap, self._same[lap] + 1, call, ())
+        return self._loop_call(lap, self._matches[lap] + 1, call, ())
 
     def note(self, observed: ObservedCall, at: CallTime) -> LoopCall | None:
         """Record a call with its result."""
         step = _Step(observed, at)
         for lap in range(1, MAX_LAP_CALLS + 1):
             again = len(self._steps) >= lap and step.equals(self._steps[-lap])
-            self._same[lap] = self._same[lap] + 1 if again else 0
+            self._matches[lap] = self._matches[lap] + 1 if again else 0
         self._steps.append(step)
         lap = self._lap()
         if lap is None:
             return None
-        same = self._same[lap]
+        same = self._matches[lap]
         steps = list(self._steps)[-_LAPS * lap :] if same == lap else [step]
         return self._loop_call(lap, same, observed.call, tuple(one.at.ordinal for one in steps))
 
     def _lap(self) -> int | None:
         """The shortest lap that ran twice, with several calls that would show a change."""
-        if self._same[1] >= _LAPS:
+        if self._matches[1] >= _LAPS:
             return None  # one call after itself is a repeat
         for lap in range(2, MAX_LAP_CALLS + 1):
-            if self._same[lap] >= lap:
+            if self._matches[lap] >= lap:
                 steps = list(self._steps)[-lap:]
                 return lap if any(one.seen.is_informative for one in steps) else None
         return None
@@ -442,14 +442,14 @@ class Cycles:
         """The loop after this many calls that equal those one lap before."""
         steps = [one.seen for one in list(self._steps)[-lap:]]
         laps, waits = same // lap + 1, any(one.is_waiting for one in steps)
-        worth, before = (self._limits.weigh(count, waits=waits) for count in (laps, laps - 1))
+        weight, before = (self._limits.weigh(count, waits=waits) for count in (laps, laps - 1))
         return LoopCall(
             kind="cycle",
-            loop=self._steps[-1].at.now - self._same[lap],
+            loop=self._steps[-1].at.now - self._matches[lap],
             call=call,
             count=laps,
-            level=self._limits.level(worth),
-            should_speak=same % lap == 0 and self._limits.should_speak(worth, before),
+            level=self._limits.level(weight),
+            should_speak=same % lap == 0 and self._limits.should_speak(weight, before),
             members=members,
             is_waiting=waits,
             is_exact=True,
@@ -520,12 +520,12 @@ class LoopTracker:
 
     def _note_advised(self, call: PendingCall, batch: int) -> None:
         """Record the advice already due when this call was asked about, to avoid a repeat."""
-        told = self.predict(call, batch)
-        if told is not None and told.level is not None:
+        predicted = self.predict(call, batch)
+        if predicted is not None and predicted.level is not None:
             self._errors.note_advice(call, self._now + 1)
 
 
 def _worst_loop(*found: LoopCall | None) -> LoopCall | None:
     """The worst of these loops; of equals the first, which says more."""
-    circles = [one for one in found if one is not None]
-    return max(circles, key=lambda one: _RANK[one.level], default=None)
+    loops = [one for one in found if one is not None]
+    return max(loops, key=lambda one: _RANK[one.level], default=None)

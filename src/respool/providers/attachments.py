@@ -13,14 +13,14 @@ from ..transcript import Part
 from ..wire.json import JSON, Object, compact_json, get, put
 from ..wire.message_identity import BREAKPOINT_FIELDS, strip_breakpoints
 
-# Blocks in whose place a block of text may stand.
+# Types of blocks that a text block may replace.
 _MEDIA_TYPES = frozenset(
     {"image", "document", "image_url", "input_audio", "file", "input_image", "input_file"}
 )
 _TEXT_TYPES = ("text", "input_text", "output_text")  # of Anthropic and of OpenAI's Responses
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
-# Whole JSON strings, for within a string every quote has a backslash before it: a data URL, and
-# bare data so long that it is no word. What is encrypted goes by other names.
+# Whole JSON strings (inside one, every quote is escaped): a data URL, and bare data too long
+# to be text. Encrypted content has other keys.
 _DATA_URL = re.compile(r'(?<=[:,\[ ])"(data:([^",;\\]{0,100})[^",\\]{0,100};base64,[^"\\]*)"')
 _DATA = re.compile(r'(?<="data":)"([A-Za-z0-9+/_=-]{1000,})"')
 _GEMINI_KEYS = ("inlineData", "inline_data", "fileData", "file_data")
@@ -31,12 +31,12 @@ class Attachment(Struct, frozen=True):
 
     unit: Literal["image", "file"]
     max_side: int  # pixels of its longer side; 0: not known
-    original: str  # its block as JSON, without marks
-    is_fixed: bool  # no text may stand in its place
+    original: str  # its block as JSON, without cache breakpoints
+    is_fixed: bool  # no text block may replace it
 
 
 def attachment_of(message: JSON, part: Part) -> Attachment | None:
-    """The image or file that a part of this message is; None: it is something else."""
+    """The image or file behind a part of a message; None if it is something else."""
     block = get(message, part.ref.path)
     if part.kind != "media" or not isinstance(block, dict):
         return None
@@ -49,34 +49,34 @@ def attachment_of(message: JSON, part: Part) -> Attachment | None:
 
 
 def replace_media(message: JSON, part: Part, text: str, type: str) -> JSON:
-    """The message with a block of text in place of an image or a file; its marks stay."""
+    """The message with a text block in place of an image or a file; breakpoints stay."""
     block = _object(get(message, part.ref.path))
     if block.get("type") not in _MEDIA_TYPES:
         return message
-    marks = {mark: block[mark] for mark in BREAKPOINT_FIELDS if mark in block}
-    return put(message, part.ref.path, {"type": type, "text": text, **marks})
+    breakpoints = {field: block[field] for field in BREAKPOINT_FIELDS if field in block}
+    return put(message, part.ref.path, {"type": type, "text": text, **breakpoints})
 
 
 def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
     """Items of a mixed result with all their text replaced by one text item; the rest stays.
 
-    The marks of the text items move to the one that is left.
+    The cache breakpoints of the text items move to the one that is left.
     """
     spoken = [k for k, item in enumerate(items) if is_text_item(item, type)]
-    marks = {m: items[k][m] for k in spoken for m in BREAKPOINT_FIELDS if m in items[k]}
+    breakpoints = {m: items[k][m] for k in spoken for m in BREAKPOINT_FIELDS if m in items[k]}
     if not spoken:
         return [{"type": type, "text": text}, *items]
     first, others = spoken[0], set(spoken)
-    said: Object = {**cast(Object, items[first]), "text": text, **marks}
+    new_text: Object = {**cast(Object, items[first]), "text": text, **breakpoints}
     return [
-        said if k == first else item
+        new_text if k == first else item
         for k, item in enumerate(items)
         if k == first or k not in others
     ]
 
 
 def is_text_item(item: JSON, type: str) -> bool:
-    """Whether an item is plain text; what is of an unknown type is not, even if it has text."""
+    """Return whether an item is plain text; one of an unknown type is not."""
     holder = cast(Object, item) if isinstance(item, dict) else {}
     text = holder.get("text")
     if holder.get("type") not in (type, *_TEXT_TYPES) or not isinstance(text, str):
@@ -85,15 +85,15 @@ def is_text_item(item: JSON, type: str) -> bool:
 
 
 def has_text(block: JSON) -> bool:
-    """Whether a block has words of its own, and is not the marker of what stood in its place."""
+    """Return whether a block has text other than the marker of a removed image or file."""
     text = _object(block).get("text")
     return isinstance(text, str) and not is_media_marker(text)
 
 
 def countable_text(format: str, block: JSON) -> tuple[str, int]:
-    """What a block that is carried along is counted by: its words, and what media in it weigh.
+    """The text of an opaque block to count, and the tokens of media in it.
 
-    Of the marker of what stood in its place, these are the words of the marker alone.
+    For the marker of a removed image or file, only the marker is counted.
     """
     text = _object(block).get("text")
     if isinstance(text, str) and is_media_marker(text):
@@ -102,9 +102,9 @@ def countable_text(format: str, block: JSON) -> tuple[str, int]:
 
 
 def text_and_media_tokens(format: str, value: JSON) -> tuple[str, int]:
-    """A value as text without the media that it holds in base64, and what those weigh.
+    """A value as text without base64 media, and the tokens of those.
 
-    >>> text_and_weight("openai-chat", {"clip": "data:video/mp4;base64," + "AAAA" * 500})
+    >>> text_and_media_tokens("openai-chat", {"clip": "data:video/mp4;base64," + "AAAA" * 500})
     ('{"clip":""}', 3)
     """
     text = compact_json(value)
@@ -117,21 +117,21 @@ def text_and_media_tokens(format: str, value: JSON) -> tuple[str, int]:
 
 
 def _media_tokens(format: str, data: str, kind: str | None) -> int:
-    """The tokens of a medium of this type, or of one that tells its type itself."""
+    """The tokens of media of this type, or of a type detected from the data."""
     if (kind or "").startswith("image/") or (kind is None and image_size(data)):
         return image_tokens(format, data_base64=data, url=None)
     return document_tokens(format, data_base64=data, media_type=kind)
 
 
 def _can_be_text(block: Object, part: Part) -> bool:
-    """Whether the wire takes a block of text here: not in a screenshot, nor inside a response."""
+    """Return whether a text block may replace it: not in a screenshot or a response."""
     if any(key in block for key in _GEMINI_KEYS):
         return len(part.ref.path) <= 2
     return block.get("type") in _MEDIA_TYPES
 
 
 def _image_data(block: Object) -> tuple[bool, str | None]:
-    """Whether a block is a picture, and its data, or its address, where it shows."""
+    """Return whether a block is an image, and its data or URL, if present."""
     for key in _GEMINI_KEYS:
         held = block.get(key)
         if isinstance(held, dict):

@@ -20,7 +20,7 @@ class Problem(Struct, frozen=True, gc=False):
     """A rule of the provider that the request breaks."""
 
     code: str  # the rule's code in docs/reference/problems.md, e.g. "A1"
-    place: str  # where, e.g. "messages[3].content[0]"
+    place: str  # e.g. "messages[3].content[0]"
     message: str  # a sentence for a person
     severity: Severity = "error"  # a warning rests on conflicting evidence and is never repaired
 
@@ -56,22 +56,22 @@ class Step(Struct, frozen=True):
 
     @property
     def answers(self) -> Sequence[JSON]:
-        """What follows them: results, user and system messages."""
+        """The messages after them: results, user and system messages."""
         return self.messages[self.model_count :]
 
 
 class RuleState(Struct):
-    """What the steps so far leave behind for the rules that look back; each format uses its own."""
+    """State of earlier steps that later rules need; each format uses its own fields."""
 
     call_counts: dict[str, int] = field(default_factory=dict[str, int])  # call id -> times seen
     item_rows: dict[str, int] = field(default_factory=dict[str, int])  # item id -> row
     open_calls: dict[str, int] = field(default_factory=dict[str, int])  # unanswered call id -> row
     pending_rows: dict[int, int] = field(
         default_factory=dict[int, int]
-    )  # to look at again: row -> place
+    )  # to check again: row -> place
 
     def copy(self) -> RuleState:
-        """What was seen, free to grow apart."""
+        """An independent copy."""
         return RuleState(
             self.call_counts.copy(),
             self.item_rows.copy(),
@@ -81,7 +81,7 @@ class RuleState(Struct):
 
 
 def count_call_id(id: str, state: RuleState) -> None:
-    """Count a call id, and the id it is a repeat of, so that the next repeat is named at once."""
+    """Count a call id, and the id it repeats, so that the next repeat gets a new number."""
     state.call_counts[id] = state.call_counts.get(id, 0) + 1
     base, _, suffix = id.rpartition("_")
     if suffix.isdigit() and base in state.call_counts:
@@ -89,7 +89,7 @@ def count_call_id(id: str, state: RuleState) -> None:
 
 
 class Codec(Protocol):
-    """One wire format. Messages are decoded JSON and are never mutated: changes return new ones.
+    """Decoder and editor of one wire format; messages are decoded JSON and never mutated.
 
     Whatever a message holds (wrong types, missing fields, unknown blocks), reading it must not
     raise: what is not understood becomes an opaque part.
@@ -97,10 +97,10 @@ class Codec(Protocol):
 
     name: FormatName
     history_field: str  # the field that holds the history: "messages", "input" or "contents"
-    head_fields: tuple[str, ...]  # the fields that read_head counts
+    head_fields: tuple[str, ...]  # the fields that decode_head counts
 
     def is_model_made(self, message: JSON) -> bool:
-        """Whether the model wrote this message or item."""
+        """Return whether the model wrote this message or item."""
         ...
 
     def decode(self, row: int, message: JSON) -> list[Part]:
@@ -112,15 +112,15 @@ class Codec(Protocol):
         ...
 
     def has_locked_calls(self, model: Sequence[Part]) -> bool:
-        """Whether the calls in this run of model output can only go together."""
+        """Return whether the calls in this run of model output can only be removed together."""
         ...
 
     def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
-        """Whether the reasoning among these must stay: something in them cannot be without it."""
+        """Return whether the reasoning among these must stay because something depends on it."""
         ...
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
-        """The message with `text` in place of what the part said; media in it and marks stay.
+        """The message with `text` in place of the part's text; media and cache breakpoints stay.
 
         For a call, `text` is its new arguments as a JSON object.
         """
@@ -131,46 +131,46 @@ class Codec(Protocol):
         ...
 
     def unbind(self, message: JSON) -> JSON:
-        """A model-made message whose unit lost its reasoning, without what ties it to it."""
+        """A model-made message without its references to reasoning that was removed."""
         ...
 
     def join(self, before: JSON, after: JSON) -> list[JSON] | None:
-        """What must stand in place of two messages that a removal made neighbours; None: both."""
+        """The replacement of two messages that a removal made neighbours; None: both stay."""
         ...
 
     def merge(self, messages: Sequence[JSON]) -> JSON | None:
-        """One message in place of a run of which `join` makes one; None: this wire has none."""
+        """One message in place of a run that `join` makes one; None if there are no such runs."""
         ...
 
     def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
-        """The message with a cache mark on the block that holds this part."""
+        """The message with a cache breakpoint on the block that holds this part."""
         ...
 
 
 class ProviderRules(Protocol):
-    """One provider's rules. `fields` is None for a bare list, which is not judged on them."""
+    """One provider's rules; `fields` is None for a bare list, and rules on fields do not apply."""
 
     def check_step(self, step: Step, state: RuleState, fields: Fields | None) -> list[Problem]:
-        """What is wrong inside this step, given the steps before it; must not change `seen`."""
+        """Problems inside this step, given the steps before it; must not change `state`."""
         ...
 
     def advance(self, step: Step, state: RuleState) -> None:
-        """Note in `seen` what later steps have to know of this one."""
+        """Record in `state` what later steps need of this one."""
         ...
 
     def check_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
-        """What is wrong only because the history ends here; looks at few messages."""
+        """Problems that exist only because the history ends here; reads few messages."""
         ...
 
     def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
-        """What is wrong with the other fields, or with counts over the whole request."""
+        """Problems of the other fields, or of counts over the whole request."""
         ...
 
 
 def split_steps(codec: Codec, messages: Sequence[JSON], start: int = 0) -> Iterator[Step]:
-    """The history in steps: each run of model-made messages with what follows it."""
+    """Split a history into steps: each run of model-made messages with what follows it."""
     made = [codec.is_model_made(message) for message in messages]
     at, count = start, len(messages)
     while at < count:
@@ -185,13 +185,13 @@ def split_steps(codec: Codec, messages: Sequence[JSON], start: int = 0) -> Itera
 
 
 class _ReadTrackingDict(dict[str, int]):
-    """A dict that reads from another one and remembers which keys were asked for."""
+    """A dict that reads from another one and records the keys that were read."""
 
     def __init__(self, source: dict[str, int]) -> None:
         super().__init__()
         self._source = source
         self._read_keys: set[str] = set()
-        self._is_all_read = False  # whether it was gone through, in its order
+        self._is_all_read = False  # iterated over, so the order was read
 
     def __contains__(self, key: object) -> bool:
         self._read_keys.add(str(key))
@@ -230,14 +230,14 @@ class _ReadTrackingDict(dict[str, int]):
         return self._source.copy()
 
     def read_entries(self) -> dict[str, int]:
-        """The entries that were asked for and are there; all, in their order, where that counts."""
+        """The existing entries that were read; all of them if the order was read."""
         if self._is_all_read:
             return self._source.copy()
         return {key: self._source[key] for key in self._read_keys if key in self._source}
 
 
 def track_reads(state: RuleState) -> RuleState:
-    """The same as `seen`, for reading once, remembering what is read."""
+    """A copy of the state that records what is read from it."""
     return RuleState(
         _ReadTrackingDict(state.call_counts),
         _ReadTrackingDict(state.item_rows),
@@ -247,7 +247,7 @@ def track_reads(state: RuleState) -> RuleState:
 
 
 def tracked_reads(state: RuleState) -> RuleState:
-    """What was read of a watched value; rows serve only the end of a history."""
+    """The entries that were read; rows matter only at the end of a history."""
     found = [
         one.read_entries() if isinstance(one, _ReadTrackingDict) else one.copy()
         for one in (state.call_counts, state.item_rows, state.open_calls)
@@ -256,16 +256,16 @@ def tracked_reads(state: RuleState) -> RuleState:
 
 
 class Repair(Struct, frozen=True, gc=False):
-    """One change that repair made: the rule it serves, the place in the source, what was done."""
+    """One change made by repair: the rule, the place in the source, the change."""
 
     code: str
     place: str
     done: str
 
     def with_source_place(self, sources: Sequence[int | None]) -> Repair:
-        """The repair of a row, with the place that this row has in the source.
+        """The repair with its row's place in the source.
 
-        One that was put in has the place of the row before it.
+        An inserted row has the place of the row before it.
         """
         history, _, rest = self.place.partition("[")
         number, _, inside = rest.partition("]")
@@ -283,20 +283,20 @@ class RepairedRow(Struct, frozen=True):
 
 
 class StepRepair(Struct, frozen=True):
-    """A step after repair. A row whose message is the source's own object is untouched."""
+    """A step after repair; a row with the source's own object is unchanged."""
 
     rows: list[RepairedRow]
     repairs: list[Repair]
 
 
 class EndRepair(Struct, frozen=True):
-    """What the end of the history needs: rows changed, and messages put behind a row."""
+    """Repairs at the end of the history: changed rows, and messages inserted after a row."""
 
     changes: dict[int, JSON] = field(default_factory=dict[int, JSON])
     inserts: dict[int, list[JSON]] = field(default_factory=dict[int, list[JSON]])
     repairs: list[Repair] = field(default_factory=list[Repair])
-    # Rows that every request changes in the same way, as long as it does the first of them; in
-    # their order, each made when asked for.
+    # Rows that every request changes in the same way as long as it changes the first; in order,
+    # each built at first access.
     recurring_changes: Mapping[int, JSON] = field(default_factory=dict[int, JSON])
 
     def changed_rows(self) -> set[int]:
@@ -304,67 +304,67 @@ class EndRepair(Struct, frozen=True):
         return self.changes.keys() | self.recurring_changes.keys()
 
     def message(self, row: int) -> JSON:
-        """A changed row as it goes out."""
+        """The new message of a changed row."""
         return self.changes[row] if row in self.changes else self.recurring_changes[row]
 
 
 class Repairer(Protocol):
     """The smallest change that makes one provider accept a history.
 
-    Whatever is made up (ids, stand-in results) depends only on the history before it, so the same
-    history is mended the same way every time.
+    Generated ids and placeholder results depend only on the history before them, so the same
+    history is repaired the same way every time.
     """
 
     def repair_step(self, step: Step, state: RuleState, fields: Fields | None) -> StepRepair | None:
-        """The mended step, or None when the provider would accept it as it is."""
+        """The repaired step, or None if the provider would accept it unchanged."""
         ...
 
     def repair_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> EndRepair | None:
-        """What only the end of the history needs; `count` is the number of rows."""
+        """Repairs that only the end of the history needs; `count` is the number of rows."""
         ...
 
     def limit_breakpoints(
         self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> EndRepair | None:
-        """What the number and order of cache marks need; `marked` are the rows that hold any."""
+        """Repairs of the number and order of cache breakpoints."""
         ...
 
 
-# other: a system message, or an item that is no message; it stands where it stood.
+# other: a system message, or an item that is no message; it keeps its place.
 Role = Literal["user", "model", "other"]
 
 
 class OutputMessage(Struct):
-    """One message of the output on its way: as it came, or put together from blocks."""
+    """One message of the output while it is built: unchanged, or made of blocks."""
 
     role: Role
     rows: list[int]  # the rows that it is made of
-    is_source: bool = True  # one row as it came
+    is_source: bool = True  # one unchanged row
     blocks: list[JSON] = field(default_factory=list[JSON])
     fields: Object = field(default_factory=dict[str, JSON])  # beside the blocks
     ends_with_entry: bool = False  # ends with an entry of the record
 
 
 class Renderer(Protocol):
-    """One wire format, as far as plain messages go."""
+    """Builder of plain messages in one wire format."""
 
     @property
     def requires_leading_thinking(self) -> bool:
-        """Whether a message of the model that holds a thought must begin with one."""
+        """Return whether a model message that holds reasoning must begin with it."""
         ...
 
     def role(self, message: JSON) -> Role:
-        """Whose message it is."""
+        """The sender of a message."""
         ...
 
     def block(self, message: JSON, part: Part) -> JSON:
-        """The block that a part stands in; None: it is a field of the message."""
+        """The block that holds a part; None if it is a field of the message."""
         ...
 
     def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
-        """What the message has beside its blocks, without calls and without these parts."""
+        """The fields of a message beside its blocks, calls and these parts."""
         ...
 
     def join_fields(self, before: Object, after: Object) -> Object:
@@ -372,19 +372,19 @@ class Renderer(Protocol):
         ...
 
     def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
-        """A block that says this."""
+        """A block with this text."""
         ...
 
     def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
-        """What a call asks or a result says, and what else it holds that only JSON can tell."""
+        """The text of a call or result, and its other values as JSON."""
         ...
 
     def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
-        """An image or a file of a tool's as the user's message can hold it; nothing: it cannot."""
+        """A tool's image or file as blocks of a user message; empty if it cannot be one."""
         ...
 
     def is_model_turn_required(self, before: JSON) -> bool:
-        """Whether the model must have spoken between this message and one of the user's."""
+        """Return whether a model turn must stand between this message and a user message."""
         ...
 
     def build(self, turn: OutputMessage) -> JSON:
@@ -393,13 +393,13 @@ class Renderer(Protocol):
 
 
 def breakpoints_on(block: JSON) -> Object:
-    """The cache marks on a block or on what it holds; the last of a kind wins."""
+    """The cache breakpoints on a block or inside it; the last of a kind wins."""
     found: Object = {}
     for one in (*_inner_blocks(block), block):
         if isinstance(one, dict):
             holder = cast(Object, one)
             found |= {
-                mark: holder[mark] for mark in BREAKPOINT_FIELDS if holder.get(mark) is not None
+                name: holder[name] for name in BREAKPOINT_FIELDS if holder.get(name) is not None
             }
     return found
 
@@ -413,15 +413,15 @@ def _inner_blocks(block: JSON) -> list[JSON]:
 
 
 def without_breakpoints(block: JSON) -> JSON:
-    """A block of a tool's result that moves into a message: its mark stays with the text."""
+    """A block without its cache breakpoints, which stay with the text."""
     if not isinstance(block, dict):
         return block
     return {key: one for key, one in cast(Object, block).items() if key not in BREAKPOINT_FIELDS}
 
 
-# prefix: all that stands before the block; block: what it says itself; nothing: there is none.
+# prefix: all that precedes the block; block: its own content; nothing: no signature.
 SignedScope = Literal["prefix", "block", "nothing"]
-# all: of any unit; turns: only of turns that are over; none: of none.
+# all: of any unit; turns: only of completed turns; none: of none.
 DroppableScope = Literal["all", "turns", "none"]
 
 
@@ -430,8 +430,8 @@ class Binding(Struct, frozen=True, gc=False):
 
     signed_scope: SignedScope
     droppable: DroppableScope
-    oldest_first: bool = False  # none may go before an older one
-    is_dropped_by_api: bool = False  # the API itself takes out what a change has made invalid
+    oldest_first: bool = False  # none may be removed before an older one
+    is_dropped_by_api: bool = False  # the API removes what a change made invalid
 
     @property
     def is_bound(self) -> bool:

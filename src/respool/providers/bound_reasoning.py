@@ -1,4 +1,4 @@
-"""Reasoning bound to its prefix: rules by model, and what a change must drop."""
+"""Reasoning bound to its prefix, and the reasoning that a change must drop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..edits import DropReasoning, Edit, PlaceBreakpoint, touched_parts
 from ..model_names import ModelName, parse_model_name
 from ..transcript import ReadOnlyTranscript, Unit
-from .base import ANY_MAKER, Binding, BindingRule
+from .base import ANY_MAKER, ROUTED_CLAUDE_RULES, Binding, BindingRule
 from .registry import PROVIDERS
 
 _REQUIRED = Binding("nothing", "none")  # of servers that require all reasoning back
@@ -23,23 +23,23 @@ _REQUIRES_REASONING = re.compile(
 
 
 def binding_of(format: str, fields: Mapping[str, Any] | None) -> Binding:
-    """What holds for this format, model and mode; what is not known may neither break nor go.
+    """The binding for this format, model and mode; unknown models get the strictest.
 
-    Whether an account is checked does not show in a request, so every model that signs for the
-    prefix counts as checked: reasoning that goes where it might have stayed fails nowhere. Of a
-    name that tells nothing neither is known, so there no change is made in front of reasoning at
-    all. That alone can never fail: were it taken for unbound, a newer Claude would reject what
-    stayed; were it taken for Claude, a server that demands thinking back would reject what went.
+    A request does not show whether its account is checked, so every model that signs for the
+    prefix counts as checked: dropping reasoning that might have stayed never fails. With an
+    unknown model name, nothing before reasoning is changed. As unbound, a newer Claude would
+    reject the reasoning that stayed; as Claude, a server that requires reasoning back would
+    reject the request without it.
     """
     known = fields or {}
     name = known.get("model")
-    model, provider = parse_model_name(name), PROVIDERS[format]
+    model, provider = parse_model_name(name), PROVIDERS.get(format)
+    rules = ROUTED_CLAUDE_RULES if provider is None else provider.binding_rules
     if model is None and _is_reasoning_required(name):
         binding = _REQUIRED
     else:
-        matches = (row.binding for row in provider.binding_rules if _is_match(row, model))
-        binding = next(matches, _UNKNOWN)
-    return provider.adjust_binding(binding, known)
+        binding = next((row.binding for row in rules if _is_match(row, model)), _UNKNOWN)
+    return binding if provider is None else provider.adjust_binding(binding, known)
 
 
 def _is_reasoning_required(name: object) -> bool:
@@ -57,10 +57,10 @@ def _is_match(row: BindingRule, model: ModelName | None) -> bool:
 def first_breaking_part(
     history: ReadOnlyTranscript, edits: Iterable[Edit], dropped: Collection[int]
 ) -> int | None:
-    """The first part whose change makes the reasoning behind it invalid, or None.
+    """The first part whose change invalidates the reasoning after it, or None.
 
-    Cache marks never do, nor reasoning that goes while none that is older stays. `gone` are the
-    parts that edits in force have taken out.
+    Cache breakpoints never do, nor does dropping the oldest reasoning. `dropped` are the parts
+    that edits in force have removed.
     """
     taken = [
         (edit, touched_parts(edit, history))
@@ -88,14 +88,14 @@ def first_breaking_part(
 def can_change_at(
     history: ReadOnlyTranscript, position: int, binding: Binding, dropped: Collection[int]
 ) -> bool:
-    """Whether a change at this part is possible: all that must go along with it may go."""
+    """Return whether a change at this part is possible: all it must drop may be dropped."""
     return position >= first_changeable_part(history, binding, dropped)
 
 
 def first_changeable_part(
     history: ReadOnlyTranscript, binding: Binding, dropped: Collection[int]
 ) -> int:
-    """The first part from which on a change is possible."""
+    """The first part at which a change is possible."""
     if not binding.is_bound or binding.droppable == "all":
         return 0
     units = history.units
@@ -112,20 +112,19 @@ def drop_bound_reasoning(
     dropped: Collection[int],
     tokens_of: Callable[[int], int],
 ) -> list[DropReasoning]:
-    """The edits that take out all signed reasoning behind this part, a whole unit each.
+    """The edits that drop all signed reasoning after this part, a whole unit each.
 
-    In the unit of the part itself, reasoning in front of it goes too: what the model thought in
-    one message stays as it came, or goes (A9). The latest unit is no exception: its reasoning was
-    signed for what was sent before this change. Once all of it is gone, nothing tells that there
-    was any, and outside manual mode none is demanded (A10).
+    In the part's own unit, earlier reasoning is dropped too: the reasoning of one message stays
+    unchanged, or goes as a whole (A9). The latest unit is no exception: its reasoning was signed
+    for what was sent before this change. Outside manual mode no reasoning is required (A10).
     """
     return [
         DropReasoning(
             number,
             history.parts[unit.reasoning[0]].ref,
-            "bound_reasoning",
-            f"{_blocks(len(unit.reasoning))} signed for what stood before",
-            sum(map(tokens_of, unit.reasoning)),
+            reason="bound_reasoning",
+            evidence=f"{_blocks(len(unit.reasoning))} signed for what stood before",
+            saved=sum(map(tokens_of, unit.reasoning)),
         )
         for number, unit in _bound_behind(history, position, dropped)
     ]
@@ -138,7 +137,7 @@ def _blocks(count: int) -> str:
 def _bound_behind(
     history: ReadOnlyTranscript, position: int, dropped: Collection[int]
 ) -> Iterator[tuple[int, Unit]]:
-    """The units with signed reasoning behind a part that is still there."""
+    """The units after a part that still have signed reasoning."""
     units = history.units
     first = max(0, bisect_right(units, position, key=_first_part) - 1)
     for number in range(first, len(units)):
@@ -148,7 +147,7 @@ def _bound_behind(
 
 
 def _has_bound_reasoning(history: ReadOnlyTranscript, unit: Unit, dropped: Collection[int]) -> bool:
-    """Whether a unit still has reasoning, and it is signed; plain text is bound to nothing."""
+    """Return whether a unit still has signed reasoning; unsigned reasoning is not bound."""
     if not unit.reasoning or unit.reasoning[0] in dropped:
         return False
     return any(history.parts[at].signed for at in unit.reasoning)
@@ -158,25 +157,25 @@ def _first_part(unit: Unit) -> int:
     return unit.parts[0]
 
 
-_NEED_RATE, _NEED_OFFSET = 0.08, 3  # fitted: the chance at an age is never below what was recorded
-_OUTPUT_PRICE_RATIO = 5  # what a written token costs next to a read one, by Claude's price list
+_NEED_RATE, _NEED_OFFSET = 0.08, 3  # fitted: never below the recorded probability
+_OUTPUT_PRICE_RATIO = 5  # price of an output token relative to input, by Claude's price list
 
 
 def reasoning_value(age: int, tokens: int, refetch: float) -> float:
-    """What a unit's reasoning is still worth, in prompt tokens at full price.
+    """The value of a unit's reasoning, in prompt tokens at full price.
 
     `age` counts units from the end, the latest one is 1. The chance that a later action needs a
     name, a path, a number or a line that stands in this unit's own words between calls, and
     nowhere else, was .020, .012, .010, .006, .005, .002, .001 at the ages 1, 2, 3, 8, 11, 21, 41
-    (5,921 units of 108 recorded sessions). There they are thinking or text; models that sign for
-    the prefix give both as thinking. Who needs it has to find it again (`refetch`) and to write
-    it again. Conclusions without a name in them are not counted, so the chance is rounded up.
+    (5,921 units of 108 recorded sessions). Models that sign for the prefix give both as thinking.
+    A needed text must be found again (`refetch`) and written again. Conclusions without a name
+    are not counted, so the chance is rounded up.
     """
     return _NEED_RATE / (age + _NEED_OFFSET) * (refetch + _OUTPUT_PRICE_RATIO * tokens)
 
 
 def running_turn_start(history: ReadOnlyTranscript) -> int:
-    """The first unit of the turn that is not over; the number of units if none is running."""
+    """The first unit of the running turn; the number of units if none is running."""
     units = history.units
     if not units or (not units[-1].exchanges and is_turn_start(history, len(units))):
         return len(units)
@@ -186,12 +185,12 @@ def running_turn_start(history: ReadOnlyTranscript) -> int:
 
 
 def is_turn_start(history: ReadOnlyTranscript, number: int) -> bool:
-    """Whether the user said something of their own right before this unit."""
+    """Return whether the user wrote a message right before this unit."""
     if number == 0:
         return True
     unit = history.units[number - 1]
     if unit.parts[1] - unit.answers_from == len(unit.exchanges) > 0:
-        return False  # results, and no more
+        return False  # only results
     answers = [history.parts[at] for at in range(unit.answers_from, unit.parts[1])]
     results = {part.ref.row for part in answers if part.kind == "result"}
     return any(

@@ -14,7 +14,7 @@ _LIST_FIELDS = ("content", "output")
 
 
 def has_long_candidate(item: JSON) -> bool:
-    """Whether any string or list directly in the item could hold a string too long; quick."""
+    """Return whether a string or list of the item could be too long; a fast pre-check."""
     holder: Object = item
     if not isinstance(item, dict):
         return False
@@ -28,7 +28,7 @@ def has_long_candidate(item: JSON) -> bool:
 
 
 def overlong_paths(item: JSON) -> Iterator[BlockPath]:
-    """The paths of an item's strings that are longer than one string may be."""
+    """The paths of an item's strings over the limit."""
     holder: Object = item
     if not isinstance(item, dict):
         return
@@ -50,11 +50,11 @@ def _overlong_block_paths(field: str, blocks: list[JSON]) -> Iterator[BlockPath]
             yield field, position, "text"
 
 
-_NOTE_CHARS = 100  # characters kept free for the sentence that says where a string was cut
+_NOTE_CHARS = 100  # characters reserved for the note on the cut
 
 
 def truncate(text: str) -> str:
-    """The text itself, or as much of its head as one string may hold, and a word on the rest."""
+    """The text, cut to the limit with a note if it is longer."""
     return (
         text
         if len(text) <= MAX_STRING_CHARS
@@ -63,13 +63,13 @@ def truncate(text: str) -> str:
 
 
 def arguments_from_text(text: str) -> str:
-    """Text as JSON arguments: an object that holds as much of it as one string may."""
+    """JSON arguments with the text inside, cut to the limit."""
     if (
         len(text) <= MAX_STRING_CHARS
         and len(whole := compact_json({"input": text})) <= MAX_STRING_CHARS
     ):
         return whole
-    # Escaping makes a character up to twelve long, so that the last share always fits.
+    # Escaping makes a character up to twelve long, so the last share always fits.
     return next(
         said
         for share in (1, 2, 4, 16)

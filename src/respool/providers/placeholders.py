@@ -11,27 +11,27 @@ from ..wire.json import JSON, Object
 NO_RESULT_TEXT = "[no result was recorded for this call]"
 EARLIER_TEXT = "[earlier conversation not shown]"
 BLANK_TEXT = "[blank]"
-CONTINUE_TEXT = "[continue]"  # a user turn that only has to be there
+CONTINUE_TEXT = "[continue]"  # the text of a user turn that must exist
 
 
 def unpaired_result_text(id: str, text: str) -> str:
-    """A result that no call waits for, told as history and not as an instruction."""
+    """The text for a result without a call, worded as history and not as an instruction."""
     head = f"[tool result that answers no call at this point, id {id or 'unknown'}]"
     return f"{head}\n{text}" if text.strip() else head
 
 
 def misplaced_call_text(name: str, arguments: str) -> str:
-    """A call that the assistant did not make, told as history and not as an instruction."""
+    """The text for a call not made by the model, worded as history and not as an instruction."""
     return f"[tool call that is not the assistant's: {name} {arguments}]"
 
 
 def repeat_id(id: str, times: int) -> str:
-    """The id for a repeat of a call id: the same every time, and new to this history."""
+    """A deterministic new id for a repeated call id."""
     return f"{id}_{times + 1}"
 
 
 def arguments_object(value: JSON) -> Object:
-    """Arguments of any type as an object; text that is one is read, nothing at all is none."""
+    """Arguments of any type as an object; JSON text is decoded."""
     if value is None or value == "":
         return {}
     if isinstance(value, str):

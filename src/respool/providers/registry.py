@@ -36,7 +36,7 @@ for _provider in (
 
 
 def check_request(codec: Codec, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
-    """Everything that this provider would reject, in the order of the history."""
+    """Everything the provider would reject, in the order of the history."""
     rules = PROVIDERS[codec.name].rules
     state = RuleState()
     found: list[Problem] = []

@@ -33,10 +33,10 @@ class PartGroup(Struct, frozen=True, gc=False):
 
 
 class TurnRules(Struct, frozen=True):
-    """What the model's turns hold."""
+    """Constraints on model turns."""
 
     calls_by_model: bool  # calls stay in them
-    requires_leading_thinking: bool  # one that holds a thought must begin with one
+    requires_leading_thinking: bool  # a turn with reasoning must begin with it
 
 
 class ParsedHistory(Struct, frozen=True):
@@ -49,17 +49,17 @@ class ParsedHistory(Struct, frozen=True):
     call_numbers: dict[int, int]  # of each exchange, its place among the calls of its turn
 
     def has_tools(self) -> bool:
-        """Whether there is anything to be told."""
+        """Return whether there are calls or results to render."""
         return any(is_tool(group.part) for row in self.rows for group in row)
 
 
 def is_tool(part: Part) -> bool:
-    """A call or a result, also a call that is not understood."""
+    """Return whether a part is a call or a result, malformed calls included."""
     return part.kind in _TOOLS or (part.kind == "opaque" and part.ref.path[:1] == ("tool_calls",))
 
 
 def is_content(part: Part) -> bool:
-    """Something that stays in the message it stands in, and that is not blank."""
+    """Return whether a part stays in its message and is not blank."""
     if is_tool(part) or part.kind == "reasoning":
         return False
     return part.kind != "text" or bool(part.text.strip())
@@ -68,7 +68,7 @@ def is_content(part: Part) -> bool:
 def parse_history(
     codec: Codec, messages: Sequence[JSON], binding: Binding, turns: TurnRules
 ) -> ParsedHistory:
-    """Read all rows."""
+    """Decode all rows."""
     index = TranscriptIndex()
     rows: list[list[PartGroup]] = []
     unit_of: list[int] = []
@@ -86,7 +86,9 @@ def parse_history(
     numbers = {
         ordinal: place for unit in index.units for place, ordinal in enumerate(unit.exchanges, 1)
     }
-    return ParsedHistory(index, rows, unit_of, gone, numbers)
+    return ParsedHistory(
+        index=index, rows=rows, unit_of=unit_of, dropped=gone, call_numbers=numbers
+    )
 
 
 def _group_parts(position: int, parts: Sequence[Part]) -> Iterator[PartGroup]:
@@ -108,8 +110,8 @@ def _is_inside(part: Part, result: Part) -> bool:
 def _dropped_reasoning(
     index: TranscriptIndex, rows: list[list[PartGroup]], binding: Binding, turns: TurnRules
 ) -> Iterator[int]:
-    """The reasoning that loses its place, or what it is signed for."""
-    rendered = False  # whether a call was told before
+    """The reasoning that loses its place or its signed prefix."""
+    rendered = False  # a call was rendered before
     for unit in index.units:
         own = [rows[row] for row in range(*unit.rows)]
         here = any(is_tool(group.part) for row in own for group in row)
@@ -118,7 +120,7 @@ def _dropped_reasoning(
         lost = [
             at
             for at in unit.reasoning
-            if (here and not _has_place(index, unit, at, own, turns.calls_by_model))
+            if (here and not _has_place(index, unit, at=at, own=own, by_model=turns.calls_by_model))
             or (
                 turns.requires_leading_thinking
                 and not _is_led_by_thought(at, own, turns.calls_by_model)
@@ -126,38 +128,43 @@ def _dropped_reasoning(
         ]
         if not (rendered or lost):
             continue
-        # One signed block that cannot stay takes the others along: what the model thought in one
-        # turn stays as it came, or goes.
+        # One signed block that cannot stay drops the others, too: the reasoning of one turn stays
+        # unchanged, or goes as a whole.
         if binding.is_bound or any(at in lost for at in signed):
             yield from signed
         yield from (at for at in lost if at not in signed)
 
 
 def _has_place(
-    index: TranscriptIndex, unit: Unit, at: int, own: Sequence[Sequence[PartGroup]], by_model: bool
+    index: TranscriptIndex,
+    unit: Unit,
+    *,
+    at: int,
+    own: Sequence[Sequence[PartGroup]],
+    by_model: bool,
 ) -> bool:
-    """Whether words of the model stand behind a thought, with nothing of a tool's in between.
+    """Return whether model text follows reasoning, with no call or result in between.
 
-    What is signed never stands before a call that became words.
+    Signed reasoning never precedes a call that became text.
     """
     part = index.parts[at]
     row = own[part.ref.row - unit.rows[0]]
     behind = [group.part for group in row if group.position > at]
-    if not any(
-        is_content(one) or is_tool(one) for one in behind
-    ):  # an item, or a message, of its own
+    if not any(is_content(one) or is_tool(one) for one in behind):  # an item or message of its own
         following = own[part.ref.row - unit.rows[0] + 1 :]
         behind = [group.part for after in following for group in after]
-    told = [one for one in behind if one.kind != "reasoning" and (is_tool(one) or is_content(one))]
-    if not told or told[0].speaker != "model":
+    content = [
+        one for one in behind if one.kind != "reasoning" and (is_tool(one) or is_content(one))
+    ]
+    if not content or content[0].speaker != "model":
         return False
-    if is_tool(told[0]):
-        return by_model and told[0].kind == "call" and not part.signed
+    if is_tool(content[0]):
+        return by_model and content[0].kind == "call" and not part.signed
     return not part.signed or _is_text_before_calls(row)
 
 
 def _is_led_by_thought(at: int, own: Sequence[Sequence[PartGroup]], by_model: bool) -> bool:
-    """Whether the turn that a thought comes into begins with one: neighbours are joined."""
+    """Return whether the joined turn around this reasoning begins with reasoning."""
     leads: Part | None = None
     for part in reversed([group.part for row in own for group in row if group.position < at]):
         stays = part.kind == "call" and by_model if is_tool(part) else part.speaker == "model"
@@ -169,7 +176,7 @@ def _is_led_by_thought(at: int, own: Sequence[Sequence[PartGroup]], by_model: bo
 
 
 def _is_text_before_calls(row: Sequence[PartGroup]) -> bool:
-    """Whether nothing of the model's own stands behind the first call of a message."""
+    """Return whether no model text follows the first call of a message."""
     kinds = [is_tool(group.part) for group in row]
     first = kinds.index(True) if True in kinds else len(kinds)
     return all(kinds[first:])
@@ -184,9 +191,9 @@ class RenderedHistory(Struct, frozen=True):
 
 
 def render_as_text(
-    pieces: Sequence[Piece], body: RequestBody, codec: Codec, style: StyleName, binding: Binding
+    pieces: Sequence[Piece], body: RequestBody, *, codec: Codec, style: StyleName, binding: Binding
 ) -> RenderedHistory:
-    """The pieces with all tool history told in words; those of a history without any as they are.
+    """The pieces with all tool history rendered as text; unchanged if there is none.
 
     >>> from respool.providers.registry import PROVIDERS
     >>> from respool.wire.body import read_body
@@ -196,8 +203,9 @@ def render_as_text(
     ...     {"role": "assistant", "content": "I look.", "tool_calls": [call]},
     ...     {"role": "tool", "tool_call_id": "c1", "content": "a.py"},
     ... ])
-    >>> codec = PROVIDERS["openai-chat"].codec
-    >>> out = render_as_text([SourceRun(0, 3)], body, codec, "text", Binding("nothing", "all"))
+    >>> codec, binding = PROVIDERS["openai-chat"].codec, Binding("nothing", "all")
+    >>> pieces = [SourceRun(0, 3)]
+    >>> out = render_as_text(pieces, body, codec=codec, style="text", binding=binding)
     >>> print(body.splice(out.pieces)[2]["content"])  # doctest: +ELLIPSIS
     Record of tool use, kept by the client; calls are made through ... as text.
     The assistant called ls (id c1) with {}
@@ -216,10 +224,12 @@ def render_as_text(
     read = parse_history(codec, messages, binding, turns)
     if not read.has_tools():
         return RenderedHistory(list(pieces), [], [])
-    writer = _HistoryWriter(codec, wire, how, read, messages)
+    writer = _HistoryWriter(codec=codec, renderer=wire, style=how, read=read, messages=messages)
     for row in range(len(messages)):
         writer.add(row)
-    return _as_pieces(writer.turns, writer.changed, sources, messages, wire)
+    return _as_pieces(
+        writer.turns, writer.changed, sources=sources, messages=messages, renderer=wire
+    )
 
 
 def _split_pieces(pieces: Sequence[Piece], body: RequestBody) -> tuple[list[Piece], list[JSON]]:
@@ -240,10 +250,11 @@ def _split_pieces(pieces: Sequence[Piece], body: RequestBody) -> tuple[list[Piec
 
 
 class _HistoryWriter:
-    """Turns, put together row by row."""
+    """Builder of turns, row by row."""
 
     def __init__(
         self,
+        *,
         codec: Codec,
         renderer: Renderer,
         style: TextStyle,
@@ -256,7 +267,7 @@ class _HistoryWriter:
         self._messages = messages
 
     def add(self, row: int) -> None:
-        """Add a message: as it came, or told."""
+        """Add a message, unchanged or rendered."""
         groups = self._read.rows[row]
         message = self._messages[row]
         if any(is_tool(group.part) for group in groups):
@@ -267,7 +278,7 @@ class _HistoryWriter:
             self._add_whole(row, self._unbind(row, message))
 
     def _unbind(self, row: int, message: JSON) -> JSON:
-        """A message whose turn lost its reasoning, without what ties it to it."""
+        """A message without its references to reasoning that was removed."""
         unit = self._read.index.units[self._read.unit_of[row]]
         if self._read.dropped.isdisjoint(unit.reasoning):
             return message
@@ -283,7 +294,7 @@ class _HistoryWriter:
             self._add_whole(row, self._unbind(row, left))
 
     def _add_whole(self, row: int, message: JSON) -> None:
-        """Add a message that says nothing of tools; only a neighbour of its role changes it."""
+        """Add a message without tool history; it changes only if its neighbour has its role."""
         role = self._wire.role(message)
         if message is not self._messages[row]:
             self.changed[row] = message
@@ -301,7 +312,7 @@ class _HistoryWriter:
         return [one for one in blocks if one is not None], self._wire.fields(message, ())
 
     def _add_rendered(self, row: int, message: JSON, groups: Sequence[PartGroup]) -> None:
-        """Add a message with calls or results: its words as they are, the rest told in order."""
+        """Add a message with calls or results: text unchanged, the rest rendered in order."""
         entries = _EntryBuffer(self, row)
         gone = [group.part for group in groups if group.position in self._read.dropped]
         fields = self._wire.fields(message, gone)
@@ -337,21 +348,38 @@ class _HistoryWriter:
         name, id = call.name or part.name, call.id or part.id
         number, alone = self._place(ordinal)
         if part.kind != "result":
-            told = self._style.call(
-                RenderedCall(name, id, number, alone, text, beside, part.server)
+            entry = self._style.call(
+                RenderedCall(
+                    name,
+                    id,
+                    number=number,
+                    is_only_call=alone,
+                    arguments=text,
+                    extra_json=beside,
+                    server=part.server,
+                )
             )
             drawn = ("image",) * len(self._media(message, group))
-            held = RenderedResult(name, id, number, alone, "", media=drawn)
-            return f"{told}\n{self._style.result(held)}" if drawn else told
+            held = RenderedResult(name, id, number=number, is_only_call=alone, text="", media=drawn)
+            return f"{entry}\n{self._style.result(held)}" if drawn else entry
         blocks = [(one, get(message, one.ref.path)) for one in group.inner]
         others = [_inner_text(one, block) for one, block in blocks if one.kind != "media"]
         media = tuple(_media_unit(block) for one, block in blocks if one.kind == "media")
         return self._style.result(
-            RenderedResult(name, id, number, alone, text, part.error, (*beside, *others), media)
+            RenderedResult(
+                name,
+                id,
+                number=number,
+                is_only_call=alone,
+                text=text,
+                error=part.error,
+                extra_json=(*beside, *others),
+                media=media,
+            )
         )
 
     def _call_of(self, part: Part, ordinal: int) -> Part:
-        """The call that a part is, or answers; itself where there is none."""
+        """The call that a part is, or answers; the part itself if there is none."""
         if ordinal < 0:
             return part
         return self._read.index.parts[self._read.index.exchanges[ordinal].call]
@@ -375,7 +403,7 @@ class _HistoryWriter:
         return breakpoints_on(message) if len(path) < 2 else breakpoints_on(get(message, path))
 
     def _insert_model_turn(self, role: Role) -> None:
-        """Let the model have spoken where the provider demands it before the user's words."""
+        """Insert a model turn where the provider requires one before the user's."""
         last = self.turns[-1] if self.turns else None
         if role != "user" or last is None or last.role != "other":
             return
@@ -384,43 +412,52 @@ class _HistoryWriter:
             self.turns.append(OutputMessage("model", [], is_source=False, blocks=[words]))
 
     def add_entry(self, row: int, text: str, breakpoints: Object, role: Role) -> None:
-        """Add an entry of the record, with its opening where it is the first in its message."""
+        """Add an entry of the record, with the opening if it is the first in its message."""
         last = self.turns[-1] if self.turns else None
         opened = role == "model" or (
             last is not None and last.role == role and last.ends_with_entry
         )
         opening = "" if opened or not self._style.opening else f"{self._style.opening}\n"
         block = self._wire.text_block(opening + text, role, breakpoints)
-        self._add_blocks(row, role, [block], {}, told=role == "user")
+        self._add_blocks(row, role, [block], {}, is_entry=role == "user")
 
     def _add_blocks(
-        self, row: int, role: Role, blocks: list[JSON], fields: Object, *, told: bool = False
+        self, row: int, role: Role, blocks: list[JSON], fields: Object, *, is_entry: bool = False
     ) -> None:
-        """Add blocks to the turn of this role that is open, or open one."""
+        """Add blocks to the open turn of this role, or open one."""
         last = self.turns[-1] if self.turns else None
         if last is None or last.role != role:
             self._insert_model_turn(role)
-            self.turns.append(OutputMessage(role, [row], False, blocks, fields, told))
+            self.turns.append(
+                OutputMessage(
+                    role,
+                    [row],
+                    is_source=False,
+                    blocks=blocks,
+                    fields=fields,
+                    ends_with_entry=is_entry,
+                )
+            )
             return
         if last.is_source:
             first = last.rows[0]
             message = self.changed.get(first, self._messages[first])
             last.blocks, last.fields = self._blocks_and_fields(first, message)
             last.is_source = False
-        if last.ends_with_entry and not told and self._style.closing:
+        if last.ends_with_entry and not is_entry and self._style.closing:
             last.blocks.append(self._wire.text_block(self._style.closing, role, {}))
         last.blocks += blocks
         last.fields = self._wire.join_fields(last.fields, fields)
-        last.ends_with_entry = told
+        last.ends_with_entry = is_entry
         last.rows.append(row)
 
     def add_media(self, row: int, block: JSON) -> None:
-        """An image or a file of a tool's, behind its entry."""
-        self._add_blocks(row, "user", [block], {}, told=True)
+        """Add an image or a file of a tool after its entry."""
+        self._add_blocks(row, "user", [block], {}, is_entry=True)
 
 
 class _EntryBuffer:
-    """Entries of one message that follow each other: one text, so that few blocks are needed."""
+    """Consecutive entries of one message, joined to one text to save blocks."""
 
     def __init__(self, writer: _HistoryWriter, row: int) -> None:
         self._writer, self._row = writer, row
@@ -429,7 +466,7 @@ class _EntryBuffer:
         self._role: Role = "user"
 
     def add(self, text: str, breakpoints: Object, role: Role) -> None:
-        """One more entry."""
+        """Add an entry."""
         if role != self._role:
             self.flush()
         self._role = role
@@ -437,44 +474,45 @@ class _EntryBuffer:
         self._breakpoints |= breakpoints
 
     def add_media(self, block: JSON) -> None:
-        """An image or a file that belongs to the last entry."""
+        """Add an image or a file to the last entry."""
         self.flush()
         self._writer.add_media(self._row, block)
 
     def flush(self) -> None:
-        """Write what is gathered."""
+        """Write the collected entries."""
         if self._texts:
             self._writer.add_entry(self._row, "\n".join(self._texts), self._breakpoints, self._role)
         self._texts, self._breakpoints = [], {}
 
 
 def _inner_text(part: Part, block: JSON) -> str:
-    """What something in a result says that is no text of it: a marker, or a block as JSON."""
+    """The text for a part inside a result that is not its text: a marker, or JSON."""
     said = get(block, ("text",))
     return said if isinstance(said, str) and get(block, ("type",)) == "text" else part.text
 
 
 def _media_unit(block: JSON) -> str:
-    """Whether a reader sees an image, or has a file."""
+    """The unit of a part: an image or a file."""
     kind = get(block, ("type",))
     if isinstance(kind, str):
         return "image" if "image" in kind or "screenshot" in kind else "file"
     for name in ("inlineData", "inline_data", "fileData", "file_data"):
         held = get(block, (name,))
         if isinstance(held, dict):
-            told = cast(Object, held).get("mimeType") or cast(Object, held).get("mime_type")
-            return "image" if str(told).startswith("image/") else "file"
+            media_type = cast(Object, held).get("mimeType") or cast(Object, held).get("mime_type")
+            return "image" if str(media_type).startswith("image/") else "file"
     return "file"
 
 
 def _as_pieces(
     turns: Sequence[OutputMessage],
     changed: dict[int, JSON],
+    *,
     sources: Sequence[Piece],
     messages: Sequence[JSON],
     renderer: Renderer,
 ) -> RenderedHistory:
-    """The turns as pieces; what is put together is spelled anew, so the same every time."""
+    """The turns as pieces; a built message is encoded the same way every time."""
     pieces: list[Piece] = []
     kept: set[int] = set()
     after: list[JSON] = []

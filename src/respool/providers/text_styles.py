@@ -24,27 +24,27 @@ OPENING = (
 )
 OPENING_WITHOUT_TOOLS = "Record of tool use, kept by the client; no tool can be called now."
 CLOSING = "End of the record."
-NO_TEXT = "(no words here)"  # a turn of the model that has to be there, and said nothing
+NO_TEXT = "(no words here)"  # a model turn that must exist and had no text
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/@-]+", re.ASCII)
 _RUNS = re.compile(r"`{3,}")
-_MAX_FENCE = 16  # backticks; where a text would need more, its hash closes it
-_MAX_INLINE_CHARS = 2_000  # characters of arguments that stand on the line that tells of the call
+_MAX_FENCE = 16  # backticks; a text that would need more is closed by its hash
+_MAX_INLINE_CHARS = 2_000  # maximum characters of inline arguments
 
 
 class RenderedCall(Struct, frozen=True, gc=False):
-    """A call, as it is told."""
+    """A call to be rendered."""
 
     name: str
     id: str
     number: int  # its place among the calls of its turn, from 1 on
     is_only_call: bool  # whether it is the only call of its turn
     arguments: str
-    extra_json: tuple[str, ...] = ()  # what else it was given, as JSON
+    extra_json: tuple[str, ...] = ()  # other inputs, as JSON
     server: bool = False  # run by the provider itself
 
 
 class RenderedResult(Struct, frozen=True, gc=False):
-    """A result, as it is told."""
+    """A result to be rendered."""
 
     name: str
     id: str
@@ -52,12 +52,12 @@ class RenderedResult(Struct, frozen=True, gc=False):
     is_only_call: bool
     text: str
     error: bool = False
-    extra_json: tuple[str, ...] = ()  # what it holds that is neither its text nor media, as JSON
-    media: tuple[str, ...] = ()  # "image" or "file", for each of those that follow it
+    extra_json: tuple[str, ...] = ()  # other content than text and media, as JSON
+    media: tuple[str, ...] = ()  # "image" or "file", for each attachment that follows
 
 
 class TextStyle(Struct, frozen=True):
-    """How calls and results are told."""
+    """A style of rendering calls and results."""
 
     calls_by_model: bool  # whether calls stand in the model's own turn
     keep_definitions: bool  # whether tool definitions go along
@@ -69,9 +69,9 @@ class TextStyle(Struct, frozen=True):
 
 
 def fence_text(text: str) -> str:
-    """A text between fences that nothing in it can close.
+    """A text between fences that its content cannot close.
 
-    >>> print(fenced("a\\n```\\nb"))
+    >>> print(fence_text("a\\n```\\nb"))
     ````
     a
     ```
@@ -84,21 +84,21 @@ def fence_text(text: str) -> str:
 
 
 def _quote_name(name: str) -> str:
-    """A tool's name or an id as it may stand in a sentence."""
+    """A tool's name or an id, quoted for use in a sentence."""
     if not name:
         return "a tool without a name"
     if _PLAIN_NAME.fullmatch(name):
         return name
-    return json.dumps(name, ensure_ascii=not name.isprintable())  # other ends of lines, too
+    return json.dumps(name, ensure_ascii=not name.isprintable())  # other line breaks, too
 
 
 def _can_be_inline(text: str) -> bool:
-    """Whether a text can stand on a line of other words: short, and without a line's end."""
+    """Return whether a text can be inline: short and without line breaks."""
     return len(text) <= _MAX_INLINE_CHARS and text.isprintable() and text.strip() == text
 
 
 def _label(one: RenderedCall | RenderedResult) -> str:
-    """What tells a call from the others."""
+    """The label that distinguishes a call."""
     if one.id:
         return f" (id {_quote_name(one.id)})"
     return "" if one.is_only_call else f" (call {one.number} of this turn)"
@@ -119,34 +119,34 @@ def _render_call(call: RenderedCall) -> str:
 
 
 def _inline_or_fenced(text: str, how: str) -> str:
-    """A text on the line that leads up to it, or fenced below."""
+    """A text inline, or fenced below."""
     return f"{how} {text}" if _can_be_inline(text) else f"{how}\n{fence_text(text)}"
 
 
 def _render_result(result: RenderedResult) -> str:
     tool = _quote_name(result.name) if result.name else "A tool"
     who = tool if result.is_only_call and result.name else f"{tool}{_label(result)}"
-    told: list[str] = []
+    lines: list[str] = []
     if result.text:
         how = "failed with" if result.error else "returned"
-        told.append(f"{who} {how}\n{fence_text(result.text)}")
+        lines.append(f"{who} {how}\n{fence_text(result.text)}")
     elif result.error:
-        told.append(f"{who} failed and said nothing.")
+        lines.append(f"{who} failed and said nothing.")
     elif not result.extra_json and not result.media:
-        told.append(f"{who} returned nothing.")
+        lines.append(f"{who} returned nothing.")
     for one in result.extra_json:
-        told.append(_inline_or_fenced(one, "It also returned" if told else f"{who} returned"))
+        lines.append(_inline_or_fenced(one, "It also returned" if lines else f"{who} returned"))
     if result.media:
-        subject = "It also" if told else who
-        told.append(f"{subject} returned {_count_media(result.media)}, shown next.")
-    return "\n".join(told)
+        subject = "It also" if lines else who
+        lines.append(f"{subject} returned {_count_media(result.media)}, shown next.")
+    return "\n".join(lines)
 
 
 def _count_media(media: Sequence[str]) -> str:
-    """How many images and files, for a sentence."""
+    """The number of images and files, as words of a sentence."""
     counts = Counter(media)
-    told = [f"{count} {unit}{'' if count == 1 else 's'}" for unit, count in counts.items()]
-    return " and ".join(told)
+    counted = [f"{count} {unit}{'' if count == 1 else 's'}" for unit, count in counts.items()]
+    return " and ".join(counted)
 
 
 def _render_thought(text: str) -> str:
@@ -161,12 +161,12 @@ def _rfc_id(one: RenderedCall | RenderedResult) -> str:
 
 
 def _render_rfc_call(call: RenderedCall) -> str:
-    told = f"[Tool Call: {call.name}({call.arguments}) -> call_id: {_rfc_id(call)}]"
-    return "\n".join([told, *call.extra_json])
+    line = f"[Tool Call: {call.name}({call.arguments}) -> call_id: {_rfc_id(call)}]"
+    return "\n".join([line, *call.extra_json])
 
 
 def _render_rfc_result(result: RenderedResult) -> str:
-    """A result; RFC 013 says nothing of failures and of what is not text, so that is added."""
+    """A result; failures and non-text content are added to RFC 013."""
     failed = " (failed)" if result.error else ""
     said = result.text or "(empty)"
     lines = [f"[Tool Result for {_rfc_id(result)}{failed}]: {said}", *result.extra_json]
@@ -179,11 +179,32 @@ def _render_rfc_thought(text: str) -> str:
     return f"[Reasoning: {text}]"
 
 
-_SENTENCES = (_render_call, _render_result, _render_thought)
 STYLES: Mapping[StyleName, TextStyle] = {
-    "text": TextStyle(False, True, OPENING, CLOSING, *_SENTENCES),
-    "text-only": TextStyle(False, False, OPENING_WITHOUT_TOOLS, CLOSING, *_SENTENCES),
+    "text": TextStyle(
+        calls_by_model=False,
+        keep_definitions=True,
+        opening=OPENING,
+        closing=CLOSING,
+        call=_render_call,
+        result=_render_result,
+        thought=_render_thought,
+    ),
+    "text-only": TextStyle(
+        calls_by_model=False,
+        keep_definitions=False,
+        opening=OPENING_WITHOUT_TOOLS,
+        closing=CLOSING,
+        call=_render_call,
+        result=_render_result,
+        thought=_render_thought,
+    ),
     "rfc013": TextStyle(
-        True, True, "", "", _render_rfc_call, _render_rfc_result, _render_rfc_thought
+        calls_by_model=True,
+        keep_definitions=True,
+        opening="",
+        closing="",
+        call=_render_rfc_call,
+        result=_render_rfc_result,
+        thought=_render_rfc_thought,
     ),
 }

@@ -17,9 +17,9 @@ _WRAPPERS = ("function", "custom")  # where a definition may wrap its name
 
 
 def tool_definitions(fields: Fields | None) -> dict[str, Any]:
-    """Each tool's definition under the name that calls carry.
+    """Each tool's definition by its name in calls.
 
-    Two namespaces may each have a tool of one name: then nothing is said of either.
+    If two namespaces have a tool of one name, neither definition is used.
     """
     found: dict[str, Any] = {}
     tools = (fields or {}).get("tools")
@@ -51,9 +51,9 @@ _RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def without_definitions(request: Any, format: FormatName) -> Any:
-    """The request without the fields by which tools are offered; itself where it has none.
+    """The request without the fields that offer tools; the same object if it has none.
 
-    All that stays keeps its own bytes, or is the same object.
+    The rest keeps its bytes, or is the same object.
 
     >>> without_definitions(b'{"tools": [], "messages": [ 1 ]}', "openai-chat")
     b'{"messages":[ 1 ]}'
@@ -68,7 +68,7 @@ def without_definitions(request: Any, format: FormatName) -> Any:
 
 
 def definition_tokens(fields: Fields | None, codec: Codec, counter: TokenCounter) -> int:
-    """Tokens of the definitions, as they count before and after."""
+    """Tokens of the tool definitions."""
     if fields is None:
         return 0
     parts = [part for part in codec.decode_head(fields) if part.ref.path[:1] in _COUNTED_PATHS]

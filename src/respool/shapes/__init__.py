@@ -47,8 +47,12 @@ def shape(text: str, kind: ShapeKind, budget: int) -> ShapedText | None:
     if shaped is None or len(shaped.text) >= len(frame.body):
         return None
     note = f"\n{frame.note}".removesuffix("\n")
-    said = f"{frame.head}{shaped.text}{note}"
+    shaped_text = f"{frame.head}{shaped.text}{note}"
     all = {"lines": line_count(text, 0, len(text)), "chars": len(text)}.get(
         shaped.unit, shaped.total
     )
-    return ShapedText(said, shaped.removed, all, shaped.unit) if len(said) < len(text) else None
+    return (
+        ShapedText(shaped_text, shaped.removed, all, shaped.unit)
+        if len(shaped_text) < len(text)
+        else None
+    )

@@ -56,43 +56,43 @@ def classify(text: str, hint: Content | None) -> ShapeKind:
     text = split_frame(text).body
     if _is_json(text):
         return "json"
-    look = f"\n{text[:_SAMPLE_CHARS]}"
-    if hint != "hits" and _is_diff(look):
+    sample = f"\n{text[:_SAMPLE_CHARS]}"
+    if hint != "hits" and _is_diff(sample):
         return "diff"
     match hint:
         case "code" | "page":
-            paged = hint == "code" and _heading_count(look) > 2 and not has_outline(look[1:])
+            paged = hint == "code" and _heading_count(sample) > 2 and not has_outline(sample[1:])
             return "page" if paged else hint
         case "test" | "log":
-            return "test" if _is_test(text, look) else "table" if _is_table(look) else "log"
+            return "test" if _is_test(text, sample) else "table" if _is_table(sample) else "log"
         case "hits" | "listing":
             return hint
         case "edit" if _is_edit(text):
             return "edit"
-        case "table" if _is_table(look):
+        case "table" if _is_table(sample):
             return "table"
         case _:
-            return _classify_text(text, look)
+            return _classify_text(text, sample)
 
 
-def _classify_text(text: str, look: str) -> ShapeKind:
+def _classify_text(text: str, sample: str) -> ShapeKind:
     """The kind of a text, by its beginning."""
     if _is_edit(text):
         return "edit"
     if is_numbered(text):
-        return "page" if _heading_count(look) > 2 and not has_outline(look[1:]) else "code"
-    if _is_table(look):
+        return "page" if _heading_count(sample) > 2 and not has_outline(sample[1:]) else "code"
+    if _is_table(sample):
         return "table"
-    if _is_test(text, look):
+    if _is_test(text, sample):
         return "test"
-    lines = _first_lines(look)
+    lines = _first_lines(sample)
     if len(lines) > 3 and _match_ratio(_HIT, lines) > 0.7:
         return "hits"
     if len(lines) > 3 and _match_ratio(_ENTRY, lines) > 0.8:
         return "listing"
-    if _HTML.match(look) or _heading_count(look) > 2:
+    if _HTML.match(sample) or _heading_count(sample) > 2:
         return "page"
-    return "code" if has_outline(look[1:]) else "other"
+    return "code" if has_outline(sample[1:]) else "other"
 
 
 def _is_json(text: str) -> bool:
@@ -103,8 +103,8 @@ def _is_json(text: str) -> bool:
     return opened[:1] == "[" and closed == "]" and opened[1:].lstrip()[:1] in '{["-0123456789tfn'
 
 
-def _is_diff(look: str) -> bool:
-    return "\ndiff --" in look or ("\n@@ -" in look and "\n+" in look)
+def _is_diff(sample: str) -> bool:
+    return "\ndiff --" in sample or ("\n@@ -" in sample and "\n+" in sample)
 
 
 def _is_edit(text: str) -> bool:
@@ -115,22 +115,22 @@ def _is_edit(text: str) -> bool:
     return "cat -n" in first or rest.count("\n", 0, 2_000) < 4
 
 
-def _is_test(text: str, look: str) -> bool:
-    ends = f"{look}\n{text[-1_000:]}"
+def _is_test(text: str, sample: str) -> bool:
+    ends = f"{sample}\n{text[-1_000:]}"
     if any(word in ends for word in _TEST_WORDS):
         return True
     end = text[-400:]
     return (" pass" in end or " fail" in end) and _COUNTED.search(end) is not None
 
 
-def _heading_count(look: str) -> int:
-    if "# " not in look:
+def _heading_count(sample: str) -> int:
+    if "# " not in sample:
         return 0
-    return sum(look.count(heading) for heading in _HEADINGS)
+    return sum(sample.count(heading) for heading in _HEADINGS)
 
 
-def _first_lines(look: str) -> list[str]:
-    lines = look.split("\n", _SAMPLE_LINES + 1)[1 : _SAMPLE_LINES + 1]
+def _first_lines(sample: str) -> list[str]:
+    lines = sample.split("\n", _SAMPLE_LINES + 1)[1 : _SAMPLE_LINES + 1]
     return [line.rstrip("\r") for line in lines if line.strip()]
 
 
@@ -138,9 +138,9 @@ def _match_ratio(pattern: re.Pattern[str], lines: list[str]) -> float:
     return sum(1 for line in lines if pattern.match(line)) / max(1, len(lines))
 
 
-def _is_table(look: str) -> bool:
+def _is_table(sample: str) -> bool:
     """Check for a rule under column names, or an equal number of separators in each line."""
-    lines = _first_lines(look)
+    lines = _first_lines(sample)
     if len(lines) > 2 and any(is_rule(line) for line in lines[:3]):
         return True
     rows = lines[:-1] if len(lines) > 4 else lines  # the last one may be cut

@@ -112,13 +112,13 @@ def thin_line_numbers(text: str, interval: int, original: str | None = None) -> 
         return text
     lines = text.split("\n")
     numbers = [_line_number(line, sign) for line in lines]
-    bare = lines.copy()
+    thinned = lines.copy()
     for at in range(1, len(lines) - 1):
         number = numbers[at]
         if number % interval and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
-            said = lines[at].partition(sign)[2]
-            bare[at] = lines[at] if _AMBIGUOUS_LINE.match(said) else said
-    return "\n".join(bare)
+            content = lines[at].partition(sign)[2]
+            thinned[at] = lines[at] if _AMBIGUOUS_LINE.match(content) else content
+    return "\n".join(thinned)
 
 
 def _line_number(line: str, sign: str) -> int:

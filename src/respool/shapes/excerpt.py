@@ -87,9 +87,9 @@ def head_of(text: str, budget: int, start: int = 0) -> LineSpan:
 
 def tail_of(text: str, budget: int) -> LineSpan:
     """The whole lines before the end that fit, at least one."""
-    least = line_start(text, max(0, len(text) - 1 - text.endswith("\n")))
+    last_line = line_start(text, max(0, len(text) - 1 - text.endswith("\n")))
     start = text.find("\n", max(0, len(text) - budget - 1)) + 1
-    return (min(start, least) if start else least), len(text)
+    return (min(start, last_line) if start else last_line), len(text)
 
 
 def split_lines(text: str, spans: Iterable[LineSpan]) -> list[LineSpan]:
@@ -112,11 +112,11 @@ def select_spans(ranks: Iterable[Sequence[LineSpan]], budget: int) -> tuple[list
 
     Of the first rank that does not fit, both ends are kept.
     """
-    most = max_line_chars(budget) + _HOLE_CHARS
+    max_chars = max_line_chars(budget) + _HOLE_CHARS
     chosen: dict[LineSpan, None] = {}
     for rank in ranks:
         new = [span for span in rank if span not in chosen] if chosen else rank
-        costs = _costs(new, most)
+        costs = _costs(new, max_chars)
         needed = sum(costs)
         if needed > budget:
             return [*chosen, *_ends(new, costs, budget)], 0
@@ -194,7 +194,7 @@ def cut_to_spans(
     if others and _has_any_in(others, gaps):
         unit, others = "lines", ()
     pieces: list[str] = []
-    at = gone = unsaid = 0
+    at = removed = unsaid = 0
     longest = limit or max_line_chars(budget)
     for start, end in (*gaps, (len(text), len(text))):
         if start - at <= longest and not notes:
@@ -205,13 +205,13 @@ def cut_to_spans(
             pieces.append(kept)
         if end > start:
             count = line_count(text, start, end)
-            gone += count
+            removed += count
             pieces.append(f"{gap_line(count, unit)}\n")
         at = end
-    said = "".join(pieces).removesuffix("\n")
-    if gone:
-        return ShapedText(said, gone, line_count(text, 0, len(text)) - len(others), unit)
-    return ShapedText(said, unsaid, len(text), "chars") if unsaid else None
+    excerpt = "".join(pieces).removesuffix("\n")
+    if removed:
+        return ShapedText(excerpt, removed, line_count(text, 0, len(text)) - len(others), unit)
+    return ShapedText(excerpt, unsaid, len(text), "chars") if unsaid else None
 
 
 def _has_any_in(places: Sequence[int], gaps: Sequence[LineSpan]) -> bool:
@@ -233,7 +233,7 @@ def _clip_lines(
     if not notes and _max_line_length(text[start:end]) <= limit + _MIN_GAP_CHARS:
         return text[start:end], 0
     first = bisect_left(notes, start, key=_note_position)
-    said = {
+    notes_by_line = {
         line_end(text, place): note
         for place, note in notes[first : bisect_left(notes, end, key=_note_position)]
     }
@@ -244,7 +244,7 @@ def _clip_lines(
         short, gap = clip_line(line, limit)
         unsaid += len(line) - len(short)
         ended = "\n" if text[line_to - 1] == "\n" else ""
-        lines.append(f"{short}{gap}{said.get(line_to, '')}{ended}")
+        lines.append(f"{short}{gap}{notes_by_line.get(line_to, '')}{ended}")
     return "".join(lines), unsaid
 
 

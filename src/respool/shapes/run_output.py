@@ -82,10 +82,10 @@ def failure_lines(text: str, words: Sequence[str], budget: int) -> tuple[list[Li
 
 def is_failure_line(text: str, line: LineSpan, words: Sequence[str]) -> bool:
     """Check whether a line with such a word says more than that nothing failed."""
-    said = text[line[0] : min(line[1], line[0] + 400)]
-    if not any(word in said for word in _HARMLESS_HINTS):
+    line_text = text[line[0] : min(line[1], line[0] + 400)]
+    if not any(word in line_text for word in _HARMLESS_HINTS):
         return True
-    rest, found = _HARMLESS.subn("", said)
+    rest, found = _HARMLESS.subn("", line_text)
     return not found or any(word in f"\n{rest.lower()}" for word in words)
 
 
@@ -101,8 +101,8 @@ def shape_ends(text: str, budget: int) -> ShapedText | None:
 def shape_edit(text: str, budget: int) -> ShapedText | None:
     """Keep the first line."""
     first = (0, line_end(text, 0))
-    told = [] if _has_file_content(text) else failure_lines(text, FAILURE_WORDS, budget // 2)[0]
-    return cut_to_spans(text, [first, *told], budget)
+    failures = [] if _has_file_content(text) else failure_lines(text, FAILURE_WORDS, budget // 2)[0]
+    return cut_to_spans(text, [first, *failures], budget)
 
 
 def _has_file_content(text: str) -> bool:
@@ -145,9 +145,9 @@ def _distinct_lines(text: str, lines: list[LineSpan]) -> list[LineSpan]:
     seen: set[str] = set()
     found: list[LineSpan] = []
     for start, end in lines:
-        said = text[start:end].lstrip("0123456789 :.,-/[]TZ")
-        if said not in seen:
-            seen.add(said)
+        content = text[start:end].lstrip("0123456789 :.,-/[]TZ")
+        if content not in seen:
+            seen.add(content)
             found.append((start, end))
     return found
 

@@ -45,15 +45,15 @@ def shape_json(text: str, budget: int) -> ShapedText | None:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
     shape = _open_value(raw, budget)
-    said = "\n".join(shape.lines)
+    outline = "\n".join(shape.lines)
     if shape.items and shape.keys:
         all = shape.all_items + shape.all_keys
-        return ShapedText(said, shape.items + shape.keys, all, "entries")
+        return ShapedText(outline, shape.items + shape.keys, all, "entries")
     if shape.items:
-        return ShapedText(said, shape.items, shape.all_items, "items")
+        return ShapedText(outline, shape.items, shape.all_items, "items")
     if shape.keys:
-        return ShapedText(said, shape.keys, shape.all_keys, "keys")
-    return ShapedText(said, shape.chars, len(text), "chars") if shape.chars else None
+        return ShapedText(outline, shape.keys, shape.all_keys, "keys")
+    return ShapedText(outline, shape.chars, len(text), "chars") if shape.chars else None
 
 
 def _open_value(raw: bytes, budget: int) -> _JsonOutline:

@@ -60,15 +60,18 @@ def describe_with_summary(
     below = _common_folder(calls)
     where = f"; … stands for {below}" if below else ""
     head = f"Earlier in this session, {len(calls):,} tool calls of the assistant"
-    joined, least = _join_sessions(calls), DETAILS[-1]
-    sure = [*_changed_files(joined, below, least), *_open_errors(joined, below, least)]
-    summary, room = replace_surrogates(summary), len(summary)  # lone surrogates cannot be encoded
+    joined, shortest = _join_sessions(calls), DETAILS[-1]
+    required = [*_changed_files(joined, below, shortest), *_open_errors(joined, below, shortest)]
+    summary, max_chars = (
+        replace_surrogates(summary),
+        len(summary),
+    )  # lone surrogates cannot be encoded
     while True:
-        said = _without_markers(clip_text(summary.strip(), room))
-        text = "\n".join([f"{head}, as a model sums them up{where}:", said, *sure])
-        if count(text) <= max_tokens or room < 40:
+        clipped = _without_markers(clip_text(summary.strip(), max_chars))
+        text = "\n".join([f"{head}, as a model sums them up{where}:", clipped, *required])
+        if count(text) <= max_tokens or max_chars < 40:
             return text
-        room = room * 3 // 4
+        max_chars = max_chars * 3 // 4
 
 
 def _without_markers(words: str) -> str:
@@ -96,14 +99,14 @@ def _join_sessions(calls: Sequence[CallSummary]) -> list[CallSummary]:
     """The calls with each running session as one: its start with its final outcome."""
     started: dict[str, int] = {}
     found: list[CallSummary] = []
-    for deed in calls:
-        at = started.get(deed.session) if deed.session else None
+    for call in calls:
+        at = started.get(call.session) if call.session else None
         if at is not None:
-            found[at] = replace(found[at], outcome=deed.outcome, resolved=deed.resolved)
+            found[at] = replace(found[at], outcome=call.outcome, resolved=call.resolved)
             continue
-        if deed.outcome.running:
-            started[deed.outcome.running] = len(found)
-        found.append(deed)
+        if call.outcome.running:
+            started[call.outcome.running] = len(found)
+        found.append(call)
     return found
 
 
@@ -130,13 +133,13 @@ class _Changes(Struct):
 def _changed_files(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The changed files, with the assistant's reasons."""
     changes: dict[str, _Changes] = {}
-    for deed in calls:
-        failed = deed.outcome.failed
-        for span in deed.writes if deed.in_shell or not failed else ():
+    for call in calls:
+        failed = call.outcome.failed
+        for span in call.writes if call.in_shell or not failed else ():
             change = changes.setdefault(span.path, _Changes())
             change.edits, change.failed = change.edits + 1, change.failed + failed
-            if deed.reason:
-                change.reasons[first_sentences(deed.reason, detail.chars)] = None
+            if call.reason:
+                change.reasons[first_sentences(call.reason, detail.chars)] = None
     groups: dict[tuple[str, ...], list[str]] = {}
     for path, change in changes.items():
         groups.setdefault(tuple(change.reasons), []).append(
@@ -161,23 +164,27 @@ def _change_lines(
     groups: Sequence[tuple[tuple[str, ...], list[str]]], detail: Detail
 ) -> Iterator[str]:
     """Files changed for the same reasons, with the last of these; each reason once."""
-    told: set[str] = set()
+    given: set[str] = set()
     for whys, files in groups:
         latest = whys[-detail.reasons :]
-        said = [why for why in latest if why not in told]
-        told.update(said)
+        new_reasons = [reason for reason in latest if reason not in given]
+        given.update(new_reasons)
         earlier = "… " if len(latest) < len(whys) else ""
-        words = " ".join(f"“{one}”" for one in said) if said else "for a reason given above"
+        words = (
+            " ".join(f"“{one}”" for one in new_reasons)
+            if new_reasons
+            else "for a reason given above"
+        )
         yield ", ".join(files) + (f": {earlier}{words}" if latest else "")
 
 
 def _open_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The unresolved errors: the latest almost verbatim, all of them by a line."""
     failed: dict[tuple[str, str], list[CallSummary]] = {}
-    for deed in calls:
-        if deed.outcome.failed and not deed.resolved:
-            line = clip_error_line(error_line(deed.outcome.body))
-            failed.setdefault((deed.label, line), []).append(deed)
+    for call in calls:
+        if call.outcome.failed and not call.resolved:
+            line = clip_error_line(error_line(call.outcome.body))
+            failed.setdefault((call.label, line), []).append(call)
     lines: list[str] = []
     for number, ((_, line), same) in enumerate(reversed(failed.items())):
         status = f", exit {same[-1].outcome.status}" if same[-1].outcome.status else ""
@@ -190,21 +197,23 @@ def _open_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -> li
 def _error_details(call: CallSummary, main: str, detail: Detail) -> list[str]:
     """The lines that say what went wrong, the main one among them."""
     lines = error_lines(call.outcome.body, detail.chars * 2, detail.lines)
-    said = any(main.removesuffix("…") in line for line in lines)
-    return [f"  {line}" for line in ([] if said else [main])] + [f"  {line}" for line in lines]
+    includes_main = any(main.removesuffix("…") in line for line in lines)
+    return [f"  {line}" for line in ([] if includes_main else [main])] + [
+        f"  {line}" for line in lines
+    ]
 
 
 def _resolved_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The errors whose operation succeeded since, one line each."""
-    failed = [deed for deed in calls if deed.outcome.failed and deed.resolved]
+    failed = [call for call in calls if call.outcome.failed and call.resolved]
     if not failed:
         return []
-    told: dict[str, None] = {}
-    for deed in failed[-detail.errors :]:
-        said = first_error(deed.outcome.body, detail.chars)
-        told[f"{_label(deed, below, detail)}{said and f': {said}'}"] = None
+    errors: dict[str, None] = {}
+    for call in failed[-detail.errors :]:
+        error = first_error(call.outcome.body, detail.chars)
+        errors[f"{_label(call, below, detail)}{error and f': {error}'}"] = None
     times = f" ({len(failed)} times)" if len(failed) > 1 else ""
-    return [f"- failed at first, then succeeded{times}: {'; '.join(told)}"]
+    return [f"- failed at first, then succeeded{times}: {'; '.join(errors)}"]
 
 
 class _Runs(Struct):
@@ -218,10 +227,10 @@ class _Runs(Struct):
 def _commands_run(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The commands that ran, how often, and their last outcome."""
     runs: dict[str, _Runs] = {}
-    for deed in calls:
-        if deed.kind == "run":
-            run = runs.setdefault(deed.label, _Runs())
-            run.times, run.failed, run.last = run.times + 1, run.failed + deed.outcome.failed, deed
+    for call in calls:
+        if call.kind == "run":
+            run = runs.setdefault(call.label, _Runs())
+            run.times, run.failed, run.last = run.times + 1, run.failed + call.outcome.failed, call
     if not runs:
         return []
     shown = list(runs.values())[-detail.items :]
@@ -233,11 +242,11 @@ def _commands_run(calls: Sequence[CallSummary], below: str, detail: Detail) -> l
 
 def _describe_command(last: CallSummary, run: _Runs, below: str, detail: Detail) -> str:
     """One command with its known outcome."""
-    what, went = _label(last, below, detail), _run_result(last, detail)
+    label, result = _label(last, below, detail), _run_result(last, detail)
     if run.times > 1:
         failed = f", {run.failed} failed" if run.failed else ""
-        went = f"{run.times} times{failed}{went and f'; last {went}'}"
-    return what + (went and f" ({went})")
+        result = f"{run.times} times{failed}{result and f'; last {result}'}"
+    return label + (result and f" ({result})")
 
 
 def _run_result(call: CallSummary, detail: Detail) -> str:
@@ -246,21 +255,21 @@ def _run_result(call: CallSummary, detail: Detail) -> str:
         return "failed"
     if call.content == "page":
         return opening_text(call.outcome.body, 2 * detail.chars)
-    said = final_line(call.outcome.body, detail.chars // 2) if call.content == "test" else ""
+    final = final_line(call.outcome.body, detail.chars // 2) if call.content == "test" else ""
     ended = "still running" if call.outcome.running else "ok" if call.outcome.succeeded else ""
-    return said or ended
+    return final or ended
 
 
 def _files_read(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The files that were read, with the joined ranges of each."""
     files: dict[str, list[str]] = {}
     others: dict[str, None] = {}
-    for deed in calls:
-        if deed.kind == "read" and not deed.outcome.failed:
-            for span in deed.reads:
-                files.setdefault(span.path, []).append(_range_text(span, deed))
-            if not deed.reads:
-                others[_label(deed, below, detail)] = None
+    for call in calls:
+        if call.kind == "read" and not call.outcome.failed:
+            for span in call.reads:
+                files.setdefault(span.path, []).append(_range_text(span, call))
+            if not call.reads:
+                others[_label(call, below, detail)] = None
     items = [
         *others,
         *(f"{_relative_path(path, below)}{_join_ranges(at)}" for path, at in files.items()),
@@ -298,12 +307,12 @@ def _join_ranges(found: Iterable[str]) -> str:
 
 def _other_calls(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The number of searches; of other calls the tools or the commands."""
-    searches = sum(deed.kind == "search" for deed in calls)
+    searches = sum(call.kind == "search" for call in calls)
     tools: dict[str, int] = {}
-    for deed in calls:
-        if deed.kind == "other" or (deed.kind == "write" and not deed.writes):
-            spoken = _label(deed, below, detail) if deed.label_source == "command" else ""
-            name = spoken or deed.tool or "unnamed"
+    for call in calls:
+        if call.kind == "other" or (call.kind == "write" and not call.writes):
+            spoken = _label(call, below, detail) if call.label_source == "command" else ""
+            name = spoken or call.tool or "unnamed"
             tools[name] = tools.get(name, 0) + 1
     lines = [f"- searched {_count_text(searches)}"] if searches else []
     if tools:
@@ -329,13 +338,13 @@ def _relative_path(path: str, folder: str) -> str:
 
 def _common_folder(calls: Sequence[CallSummary]) -> str:
     """The folder above most of a batch's absolute paths, if several; of equals the first."""
-    spans = [span for deed in calls for span in (*deed.reads, *deed.writes)]
+    spans = [span for call in calls for span in (*call.reads, *call.writes)]
     roots: dict[str, set[str]] = {}
     for path in dict.fromkeys(span.path for span in spans if span.path[:1] == "/"):
         folder = posixpath.dirname(path)
         roots.setdefault("/".join(folder.split("/")[:4]), set()).add(folder)
-    most = max(roots.values(), key=len, default=set[str]())
-    common = posixpath.commonpath(most) if most else ""
+    largest = max(roots.values(), key=len, default=set[str]())
+    common = posixpath.commonpath(largest) if largest else ""
     return common if common.count("/") > 1 else ""
 
 

@@ -65,16 +65,16 @@ def summarize_call(
     call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False
 ) -> CallSummary:
     """Extract the facts of one call and its result."""
-    ending = parse_outcome(result.text, result.error, use.outcome_kind)
+    outcome = parse_outcome(result.text, result.error, use.outcome_kind)
     session = use.target if use.target and use.target.isdigit() else ""
-    what, known_by = _call_label(call, use)
-    if session and ending.command:
-        what = _unquote(ending.command)
+    label, label_source = _call_label(call, use)
+    if session and outcome.command:
+        label = _unquote(outcome.command)
     return CallSummary(
         kind=use.kind,
-        label=what,
+        label=label,
         tool=call.name,
-        outcome=ending,
+        outcome=outcome,
         reads=use.reads,
         writes=use.writes,
         replaces=use.replaces,
@@ -83,7 +83,7 @@ def summarize_call(
         resolved=resolved,
         reason=why,
         session=session,
-        label_source=known_by,
+        label_source=label_source,
         in_shell=use.in_shell,
     )
 
@@ -94,8 +94,8 @@ def _call_label(call: Part, use: Use) -> tuple[str, LabelSource]:
         return use.writes[0].path, "name"
     if use.kind == "read" and use.reads and use.target == use.reads[0].path:
         return use.reads[0].path, "name"
-    what, known_by = _query_or_command(call, use)
-    return " ".join(what.split()), known_by if use.in_shell or known_by != "command" else "name"
+    label, source = _query_or_command(call, use)
+    return " ".join(label.split()), source if use.in_shell or source != "command" else "name"
 
 
 def _query_or_command(call: Part, use: Use) -> tuple[str, LabelSource]:
@@ -140,16 +140,16 @@ def first_sentences(text: str, budget: int) -> str:
 
     If the first is only an opening ("Right."), a part of the next follows.
     """
-    said = ""
+    clipped = ""
     for sentence in _SENTENCE.split(text.strip()):
-        longer = f"{said} {sentence}".strip()
-        if said and len(longer) > budget:
-            said = longer if len(said) < budget // 3 else said
+        longer = f"{clipped} {sentence}".strip()
+        if clipped and len(longer) > budget:
+            clipped = longer if len(clipped) < budget // 3 else clipped
             break
-        said = longer
-        if len(said) > budget // 2:
+        clipped = longer
+        if len(clipped) > budget // 2:
             break
-    return clip_text(" ".join(said.split()), budget)
+    return clip_text(" ".join(clipped.split()), budget)
 
 
 class Stub(Struct, frozen=True, gc=False):
@@ -204,17 +204,17 @@ def _describe_write(call: CallSummary) -> str:
         return _describe_run(call)
     ended = _ending_text(call)
     how = ", ok" if call.outcome.succeeded else ended and f": {ended}"
-    said = "" if call.content == "edit" else _output_line(call)
-    return f"{'wrote' if call.replaces else 'changed'} {_file_names(call)}{how}{said}"
+    output = "" if call.content == "edit" else _output_line(call)
+    return f"{'wrote' if call.replaces else 'changed'} {_file_names(call)}{how}{output}"
 
 
 def _describe_read(call: CallSummary) -> str:
     """Describe a read: a file, or the command that printed it."""
     if call.reads and call.label == call.reads[0].path:
         return f"read {_short_path(call.label)}{_line_count_text(call)}"
-    said = count_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
+    count = count_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
     seen = f"looked at {clip_text(call.label, _MAX_LABEL_CHARS)}, {_shown_lines_text(call.outcome)}"
-    return seen + (said and f"; {said}")
+    return seen + (count and f"; {count}")
 
 
 def _failure_stub(call: CallSummary, verbatim: bool, framed: int) -> Stub:
@@ -227,13 +227,13 @@ def _failure_stub(call: CallSummary, verbatim: bool, framed: int) -> Stub:
     head = f"{verb} {label}: {_ending_text(call)}{since}{_full_output_note(call)}"
     body = call.outcome.body
     if not verbatim:
-        told = first_error(body, _MAX_FINAL_LINE_CHARS)
-        return Stub(head + (told and f": {told}"))
+        shown = first_error(body, _MAX_FINAL_LINE_CHARS)
+        return Stub(head + (shown and f": {shown}"))
     lines = body.split("\n")
     found = error_line_numbers(body, _MAX_ERROR_CHARS, _MAX_ERROR_LINES, _MAX_ERROR_LINE_CHARS)
     numbers = _with_lines_between([0, *found] if found[:1] == [1] and not framed else found)
-    told = _with_holes(lines, numbers, call.outcome.lines, framed)
-    return Stub("\n".join([head, *told]), len(numbers))
+    shown = _with_holes(lines, numbers, call.outcome.lines, framed)
+    return Stub("\n".join([head, *shown]), len(numbers))
 
 
 def _with_lines_between(numbers: list[int]) -> list[int]:
@@ -248,49 +248,49 @@ def _with_lines_between(numbers: list[int]) -> list[int]:
 
 def _with_holes(lines: list[str], numbers: list[int], all: int, framed: int) -> list[str]:
     """Lines in order, with the number missing in each gap; the first includes the frame."""
-    told: list[str] = []
+    shown: list[str] = []
     expected = -framed
     for number in numbers:
         if number > expected:
-            told.append(gap_line(number - expected, "lines"))
-        told.append("".join(cut(lines[number].rstrip(), _MAX_ERROR_LINE_CHARS)))
+            shown.append(gap_line(number - expected, "lines"))
+        shown.append("".join(cut(lines[number].rstrip(), _MAX_ERROR_LINE_CHARS)))
         expected = number + 1
-    return [*told, gap_line(all - expected, "lines")] if all > expected else told
+    return [*shown, gap_line(all - expected, "lines")] if all > expected else shown
 
 
 def _ending_text(call: CallSummary) -> str:
     """The known outcome of a call."""
-    ending = call.outcome
-    if ending.running:
-        return f"still running, session {ending.running}"
-    if ending.failed:
-        return f"failed, exit {ending.status}" if ending.status else "failed"
-    return "" if ending.status is None else f"exit {ending.status}"
+    outcome = call.outcome
+    if outcome.running:
+        return f"still running, session {outcome.running}"
+    if outcome.failed:
+        return f"failed, exit {outcome.status}" if outcome.status else "failed"
+    return "" if outcome.status is None else f"exit {outcome.status}"
 
 
 def _output_line(call: CallSummary) -> str:
     """The last line of a run, or the first of a report."""
     if call.content == "page":
-        said = opening_text(call.outcome.body, _MAX_REPORT_CHARS)
+        line = opening_text(call.outcome.body, _MAX_REPORT_CHARS)
     else:
-        said = final_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
-    return said and f"; {said}"
+        line = final_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
+    return line and f"; {line}"
 
 
 def _line_count_text(call: CallSummary) -> str:
-    ending = call.outcome
-    ranges = [line_range_text(span, ending.printed or ending.lines) for span in call.reads]
+    outcome = call.outcome
+    ranges = [line_range_text(span, outcome.printed or outcome.lines) for span in call.reads]
     if len(call.reads) == 1 and ranges[0]:
-        return f", lines {ranges[0]}{' in part' if ending.is_truncated else ''}"
+        return f", lines {ranges[0]}{' in part' if outcome.is_truncated else ''}"
     more = f" and {len(call.reads) - 1} more" if len(call.reads) > 1 else ""
-    return f"{more}, {_shown_lines_text(ending)}"
+    return f"{more}, {_shown_lines_text(outcome)}"
 
 
-def _shown_lines_text(ending: CallOutcome) -> str:
+def _shown_lines_text(outcome: CallOutcome) -> str:
     """The number of lines shown, and of all lines."""
-    if ending.printed is None:
-        return f"{ending.lines:,} lines{' shown' if ending.is_truncated else ''}"
-    return f"{ending.lines:,}{f' of {ending.printed:,}' if ending.is_truncated else ''} lines"
+    if outcome.printed is None:
+        return f"{outcome.lines:,} lines{' shown' if outcome.is_truncated else ''}"
+    return f"{outcome.lines:,}{f' of {outcome.printed:,}' if outcome.is_truncated else ''} lines"
 
 
 def _file_names(call: CallSummary) -> str:

@@ -197,11 +197,11 @@ def _parse_enclosed_result(text: str) -> _ParsedResult | None:
     closed = (_NOTED if opened else _CLOSED).search(text, max(0, len(text) - _TAIL_CHARS))
     if closed is None:
         return None
-    said = _ENDED.search(closed[0]) or (_ENDED.search(opened[0]) if opened else None)
-    if opened is None and said is None:
+    ended = _ENDED.search(closed[0]) or (_ENDED.search(opened[0]) if opened else None)
+    if opened is None and ended is None:
         return None
     start = 0 if opened is None else min(opened.end(), closed.start())
-    return _ParsedResult(text[start : closed.start()], _status(said))
+    return _ParsedResult(text[start : closed.start()], _status(ended))
 
 
 def _parse_framed_result(text: str) -> _ParsedResult:
@@ -210,16 +210,16 @@ def _parse_framed_result(text: str) -> _ParsedResult:
     frame = _FRAME.search(head) if "Output:" in head else None
     begins = _FRAMED.search(head, frame.end()) if frame else None
     if begins is None:
-        said = _STATUS.match(text)
-        body = text[said.end() :].lstrip("\n") if said else text
-        return _ParsedResult(body, _status(said))
-    said = _STATUS.search(text, 0, begins.start())
+        status = _STATUS.match(text)
+        body = text[status.end() :].lstrip("\n") if status else text
+        return _ParsedResult(body, _status(status))
+    status = _STATUS.search(text, 0, begins.start())
     running = _RUNNING.search(text, 0, begins.start())
     command = _COMMAND.match(text)
     total = _TOTAL.match(text, begins.end())
     return _ParsedResult(
         body=text[total.end() if total else begins.end() :],
-        status=_status(said),
+        status=_status(status),
         running=running[1] if running else "",
         command=command[1] if command else "",
         printed=int(total[1]) if total else None,
@@ -257,12 +257,12 @@ def error_line_numbers(
     """
     lines = body.split("\n")[:_MAX_LINES]
     found: list[int] = []
-    for tells in (_is_error_line, _has_file_position):
+    for is_informative in (_is_error_line, _has_file_position):
         for number, line in enumerate(lines):
-            told = tells(line[:_MAX_LINE_CHARS]) or (
+            is_error = is_informative(line[:_MAX_LINE_CHARS]) or (
                 number and _is_error_heading(lines[number - 1])
             )
-            if told and number not in found and not _is_progress(line):
+            if is_error and number not in found and not _is_progress(line):
                 budget -= min(len(line), longest) + 1
                 if len(found) == limit or (budget < 0 and found):
                     return sorted(found)
@@ -314,8 +314,8 @@ def first_error(body: str, budget: int) -> str:
 
 def count_line(body: str, budget: int) -> str:
     """The line with counts among the last ones; empty if there is none."""
-    said = final_line(body, budget)
-    return said if _is_total_line(said) else ""
+    line = final_line(body, budget)
+    return line if _is_total_line(line) else ""
 
 
 def error_lines(body: str, budget: int, limit: int) -> list[str]:
@@ -335,21 +335,21 @@ def final_line(body: str, budget: int) -> str:
     if not tail:
         return ""
     sums = [line for line in reversed(tail[-_LAST_LINES:]) if _is_total_line(line)]
-    best = (line for tells in _TESTED for line in sums if tells.search(line))
+    best = (line for pattern in _TESTED for line in sums if pattern.search(line))
     return clip_text(" ".join(next(best, tail[-1]).split()), budget)
 
 
 def opening_text(body: str, budget: int) -> str:
     """The first words of a report: its heading, if any, and the first line below it."""
-    said: list[str] = []
+    opening: list[str] = []
     for line in body[:_HEAD_CHARS].split("\n"):
         text = " ".join(line.split())
         if not text.strip("#*-= "):
             continue
-        said.append(text.strip("#* ") if text.startswith("#") else text)
-        if not text.startswith("#") or len(said) > 1:
+        opening.append(text.strip("#* ") if text.startswith("#") else text)
+        if not text.startswith("#") or len(opening) > 1:
             break
-    return clip_text(": ".join(said), budget)
+    return clip_text(": ".join(opening), budget)
 
 
 def clip_text(text: str, budget: int) -> str:

@@ -34,9 +34,7 @@ _NAME = "the name of an argument"
 _NAMES = "the name of an argument, or a list of them"
 _NAME_OR_FUNCTION = f"{_NAME}; in code also a function of the arguments"
 _KEY = "arguments or target; in code also a function of the arguments"
-_LINES = (
-    "one argument that holds a pair, FIRST..LAST, or FIRST+COUNT (with ' from 0' if it counts so)"
-)
+_LINES = "one argument that holds a pair, FIRST..LAST, or FIRST+COUNT (' from 0' if zero-based)"
 _PAGE = "a whole number of lines from 1"
 
 
@@ -174,8 +172,8 @@ class Tool:
     @property
     def has_effects(self) -> bool:
         """Check whether the declaration says what a call reads, writes or runs."""
-        told = self.kind or self.reads or self.writes or self.command or self.patch
-        return bool(told) or self.barrier is not None
+        effects = self.kind or self.reads or self.writes or self.command or self.patch
+        return bool(effects) or self.barrier is not None
 
     @property
     def has_identity(self) -> bool:

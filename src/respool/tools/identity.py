@@ -135,23 +135,25 @@ def _identifying_arguments(tool: Tool | None, arguments: Arguments) -> Arguments
     command = tool.command.removesuffix("[]")
     if command not in arguments:
         return arguments
-    telling = (command, tool.workdir or command)
-    return {name: arguments[name] for name in telling if name in arguments}
+    identifying = (command, tool.workdir or command)
+    return {name: arguments[name] for name in identifying if name in arguments}
 
 
 def _normalize_arguments(tool: Tool, arguments: Arguments) -> Arguments:
     """The arguments with paths and URLs normalized."""
     names = [name for name in (*tool.reads, *tool.writes) if isinstance(arguments.get(name), str)]
-    said = {name: normalize(arguments[name].strip()) for name in names if arguments[name].strip()}
-    return {**arguments, **said} if said else arguments
+    normalized = {
+        name: normalize(arguments[name].strip()) for name in names if arguments[name].strip()
+    }
+    return {**arguments, **normalized} if normalized else arguments
 
 
 def _call_function(
-    function: ArgumentFunction, arguments: Arguments, what: str
+    function: ArgumentFunction, arguments: Arguments, label: str
 ) -> tuple[str | None, str | None]:
     """The value of a declared function, or the error it raised."""
     try:
         value = function(arguments)
     except Exception as error:  # noqa: BLE001 - law 9: a user's function must not stop a request
-        return None, f"{what}: {type(error).__name__}: {error}"[:300]
+        return None, f"{label}: {type(error).__name__}: {error}"[:300]
     return (value, None) if isinstance(value, str) else (None, None)

@@ -121,8 +121,8 @@ def _envelope_files(text: str, base: str | None) -> tuple[tuple[Span, ...], bool
     found = [(match[1], match[2].strip()) for match in _ENVELOPE.finditer(text)]
     if not found or len(found) > MAX_PATCHED_FILES or not all(path for _, path in found):
         return None
-    whole = all(what in ("Add File", "Delete File") for what, _ in found)
-    return _spans([path for _, path in found], base), whole
+    replaces = all(action in ("Add File", "Delete File") for action, _ in found)
+    return _spans([path for _, path in found], base), replaces
 
 
 def _unified_files(text: str, base: str | None) -> tuple[tuple[Span, ...], bool] | None:

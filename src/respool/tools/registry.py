@@ -98,13 +98,13 @@ class Tools:
         declaration, definition, catalog; otherwise it may write anything.
         """
         hints = find_hints(definition) if definition else None
-        known = (name, hints, _cache_key(arguments))
-        use = self._remembered.get(known)
+        cache_key = (name, hints, _cache_key(arguments))
+        use = self._remembered.get(cache_key)
         if use is None:
             use = self._resolve(name, parse_arguments(arguments), hints)
             if len(self._remembered) >= _MAX_CACHED_USES:
                 self._evict()
-            self._remembered[known] = use
+            self._remembered[cache_key] = use
         return use
 
     def identity(self, name: str, arguments: str, definition: Any = None) -> CallIdentity:
@@ -114,8 +114,8 @@ class Tools:
 
     def _evict(self) -> None:
         """Drop the older half of the cache."""
-        for known in list(self._remembered)[: _MAX_CACHED_USES // 2]:
-            self._remembered.pop(known, None)
+        for cache_key in list(self._remembered)[: _MAX_CACHED_USES // 2]:
+            self._remembered.pop(cache_key, None)
 
     def _resolve(self, name: str, arguments: dict[str, Any], hints: Hints | None) -> Use:
         from .catalog import find_tool  # late: the tables are built with the first call
@@ -210,8 +210,8 @@ def _hint_holders(definition: Any) -> list[dict[str, Any]]:
 
 def _nested_hints(holder: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for place in _HINT_KEYS:
-        value = holder.get(place)
+    for key in _HINT_KEYS:
+        value = holder.get(key)
         if isinstance(value, dict):
             inner = cast(dict[str, Any], value)
             found.append(inner)

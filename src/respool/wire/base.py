@@ -89,16 +89,16 @@ class SourceRun(Struct, frozen=True, gc=False):
 class NewMessage(Struct, frozen=True, gc=False):
     """A new message, in the place of a source message or beside them."""
 
-    source: int | None  # the source message it replaces; None: it is put in
+    source: int | None  # the source message it replaces; None: it is inserted
     message: JSON
-    encoded: bytes | None = None  # its bytes, where they are already known
+    encoded: bytes | None = None  # its bytes, if they are known already
 
 
 Piece = SourceRun | NewMessage
 
 
 def chain_hashes(known: Sequence[bytes], identities: Iterable[Any], seed: int) -> list[bytes]:
-    """Hashes of ever longer prefixes: those that are known, and one more for each message."""
+    """Hashes of growing prefixes: the known ones, and one more for each message."""
     keys = list(known)
     key = keys[-1]
     for identity in identities:
@@ -110,7 +110,7 @@ def chain_hashes(known: Sequence[bytes], identities: Iterable[Any], seed: int) -
 
 
 def split_run(piece: Piece, single: set[int]) -> list[Piece]:
-    """A run of kept messages with these ones on their own."""
+    """A run of kept messages, split so that each of these rows is a piece of its own."""
     if not isinstance(piece, SourceRun):
         return [piece]
     within = sorted(one for one in single if piece.start <= one < piece.stop)
@@ -129,11 +129,11 @@ def split_run(piece: Piece, single: set[int]) -> list[Piece]:
 
 
 class RequestBody(Protocol):
-    """A request: its fields, its messages, and the way back."""
+    """A parsed request: its fields, its messages, and how it is put together again."""
 
     @property
     def history_field(self) -> str | None:
-        """Where the history stands; None for a bare list."""
+        """The name of the history's field; None for a bare list."""
         ...
 
     @property
@@ -143,7 +143,7 @@ class RequestBody(Protocol):
 
     @property
     def can_share(self) -> bool:
-        """Whether objects that went out may go out again, since nobody changes them."""
+        """Return whether objects that went out may go out again: nobody changes them."""
         ...
 
     def __len__(self) -> int: ...
@@ -153,27 +153,27 @@ class RequestBody(Protocol):
         ...
 
     def identity(self, at: int) -> Any:
-        """Bytes that stand for the message whatever cache marks it carries."""
+        """Bytes that identify the message, whatever cache breakpoints it carries."""
         ...
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """The same for a run of messages, or for all."""
+        """The identities of a run of messages, or of all."""
         ...
 
     def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
-        """A hash of every prefix of the history; `first` is that of the empty one."""
+        """A hash of every prefix of the history; `first` is the hash of the empty one."""
         ...
 
     def breakpoint_rows(self) -> Sequence[int]:
-        """The messages that may carry cache marks."""
+        """The messages that may carry cache breakpoints."""
         ...
 
     def head_bytes(self, names: Sequence[str]) -> bytes:
-        """Bytes that stand for these fields."""
+        """Bytes that identify these fields."""
         ...
 
     def encode(self, at: int | None, message: JSON) -> bytes | None:
-        """Bytes of a message that replaces this one, or none; None where objects are wanted."""
+        """Bytes of a message that replaces this one, or is inserted; None for a body of objects."""
         ...
 
     def splice(self, pieces: Sequence[Piece]) -> Any:

@@ -35,11 +35,11 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def as_plain_data(at: int, message: object) -> JSON:
-    """A message as plain data; the same object where it is that already."""
+    """A message as plain data; the same object if it is plain already."""
     try:
         return message if _is_plain(message) else _convert(at, message)
     except RecursionError:
-        return message  # whoever reads it says what is wrong
+        return message  # reading it reports the error
 
 
 def _is_plain(value: object) -> bool:
@@ -58,17 +58,17 @@ def _convert(at: int, value: object) -> JSON:
     if type(value) in _SCALARS:
         return value
     try:
-        told = _dump(value)
+        plain = _dump(value)
     except Exception as error:
         raise _not_json_error(at, value) from error
-    if not _is_plain(told):
+    if not _is_plain(plain):
         raise _not_json_error(at, value)
-    return told
+    return plain
 
 
 def _dump(value: object) -> object:
-    """What the SDKs of Anthropic, OpenAI and Google put into a request for a value."""
-    if isinstance(value, str):  # of a type of its own: a role as an enumeration, say
+    """Convert a value as the SDKs of Anthropic, OpenAI and Google do for a request."""
+    if isinstance(value, str):  # a subclass, such as a role that is an enumeration
         return str.__str__(value)
     if isinstance(value, int):
         return int.__int__(value)
@@ -92,14 +92,14 @@ def _not_json_error(at: int, value: object) -> UnreadableRequest:
     )
 
 
-_TEXT_HISTORY_FIELDS = (None, "messages")  # where messages of words are spelled in two ways
+_TEXT_HISTORY_FIELDS = (None, "messages")  # a text message may have a string or one text block
 _NOTHING_SPLICED = SplicedBody(b"", [], [])
 
 
 class BytesBody:
     """A request as bytes."""
 
-    can_share = False  # there are no objects that could be shared
+    can_share = False  # there are no objects to share
 
     def __init__(self, body: bytes, layout: Layout | None = None) -> None:
         self.layout = parse_layout(body) if layout is None else layout
@@ -112,14 +112,14 @@ class BytesBody:
 
     @property
     def fields(self) -> Fields | None:
-        """Every field but the history, each decoded when first asked for."""
+        """Every field but the history, each decoded at first access."""
         return self.layout.fields
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def message(self, at: int) -> JSON:
-        """One message, decoded when first asked for."""
+        """One message, decoded at first access."""
         if at not in self._decoded:
             self._decoded[at] = decode_json(self._raw(at), f"message {at}")
         return self._decoded[at]
@@ -128,24 +128,24 @@ class BytesBody:
         return self._view[self._starts[at] : self._ends[at]]
 
     def identity(self, at: int) -> Any:
-        """Bytes that stand for the message without its marks, worked out once."""
+        """Bytes that identify the message without its cache breakpoints, computed once."""
         if at not in self._identities:
             self._identities[at] = self._identity(at)
         return self._identities[at]
 
     def _identity(self, at: int) -> Any:
         raw = self._raw(at)
-        said = text_identity(raw) if self.history_field in _TEXT_HISTORY_FIELDS else None
-        if said is not None:
-            return said
+        text = text_identity(raw) if self.history_field in _TEXT_HISTORY_FIELDS else None
+        if text is not None:
+            return text
         return identity_bytes(bytes(raw), self.message(at)) if self._has_breakpoint(at) else raw
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """The same for a run of messages, or for all."""
+        """The identities of a run of messages, or of all."""
         return map(self.identity, range(start, len(self) if stop is None else stop))
 
     def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
-        """A hash of every prefix of the history; those of a known one are not worked out again."""
+        """A hash of every prefix of the history; those of a known prefix are reused."""
         known = self.layout.prefix_keys
         if not known or known[0] != first:
             known = [first]
@@ -154,20 +154,20 @@ class BytesBody:
         return keys
 
     def breakpoint_rows(self) -> Sequence[int]:
-        """The messages that may carry marks."""
+        """The messages that may carry cache breakpoints."""
         return self.layout.breakpoint_rows
 
     def _has_breakpoint(self, at: int) -> bool:
-        marked = self.layout.breakpoint_rows
-        spot = bisect_left(marked, at)
-        return spot < len(marked) and marked[spot] == at
+        rows = self.layout.breakpoint_rows
+        spot = bisect_left(rows, at)
+        return spot < len(rows) and rows[spot] == at
 
     def head_bytes(self, names: Sequence[str]) -> bytes:
-        """Bytes that stand for these fields."""
+        """Bytes that identify these fields."""
         return b"" if self.layout.fields is None else self.layout.fields.head(names)
 
     def encode(self, at: int | None, message: JSON) -> bytes | None:
-        """Bytes of the new message, with those of every block it shares with the old one."""
+        """Bytes of the new message; a block shared with the old one keeps its bytes."""
         if at is None:
             return msgspec.json.encode(message)
         return encode_like(self._raw(at), self.message(at), message)
@@ -194,25 +194,25 @@ class BytesBody:
             stops.append(at)
         out.append(self._view[self._ends[-1] :])
         joined = b"".join(out)
-        told = next(
+        fixed = next(
             (n for n in range(same, len(pieces)) if not _has_fixed_bytes(pieces[n])), len(pieces)
         )
-        self.layout.spliced = SplicedBody(joined, pieces[:told], stops[:told])
+        self.layout.spliced = SplicedBody(joined, pieces[:fixed], stops[:fixed])
         return joined
 
     def _last_spliced(self, pieces: list[Piece]) -> tuple[SplicedBody, int]:
-        """What was put together last, and how many of the first pieces are the same again."""
+        """The last spliced body, and the number of leading pieces that are the same again."""
         known = self.layout.spliced
         if known is None:
             return _NOTHING_SPLICED, 0
-        least, most = 0, min(len(known.pieces), len(pieces))
-        while least < most:
-            middle = (least + most + 1) // 2
-            if known.pieces[least:middle] == pieces[least:middle]:
-                least = middle
+        low, high = 0, min(len(known.pieces), len(pieces))
+        while low < high:
+            middle = (low + high + 1) // 2
+            if known.pieces[low:middle] == pieces[low:middle]:
+                low = middle
             else:
-                most = middle - 1
-        return known, least
+                high = middle - 1
+        return known, low
 
     def _bytes_of(self, piece: Piece) -> Any:
         if isinstance(piece, SourceRun):
@@ -222,7 +222,7 @@ class BytesBody:
         return self.encode(piece.source, piece.message)
 
     def _gap(self, before: Piece, after: Piece, between: bytes) -> Any:
-        """The separator between two: the source's own where they are neighbours there too."""
+        """The separator between two pieces: the source's own if they are neighbours there too."""
         previous = before.stop - 1 if isinstance(before, SourceRun) else before.source
         at = after.start if isinstance(after, SourceRun) else after.source
         if at is None or previous is None or at != previous + 1:
@@ -231,12 +231,12 @@ class BytesBody:
 
 
 def _by_bytes(piece: NewMessage) -> NewMessage:
-    """A piece by its bytes alone, where they are known: those of late are not kept as objects."""
+    """A piece with its bytes alone, if they are known: its object need not be kept."""
     return piece if piece.encoded is None else NewMessage(piece.source, None, piece.encoded)
 
 
 def _has_fixed_bytes(piece: Piece) -> bool:
-    """Whether a piece says which bytes it is, so that the same piece is the same bytes."""
+    """Return whether a piece determines its bytes."""
     return isinstance(piece, SourceRun) or piece.encoded is not None
 
 
@@ -258,7 +258,7 @@ _NOT_CONVERTED = object()
 
 
 class ObjectBody:
-    """A request dict, or a bare list of messages; an SDK's objects are read as it sends them."""
+    """A request dict, or a bare list of messages; objects of an SDK are converted as it does."""
 
     def __init__(
         self,
@@ -270,14 +270,14 @@ class ObjectBody:
         self._request = request
         self.can_share = shares
         self._breakpoint_rows = (
-            breakpoint_rows  # the messages with marks, where the caller knows them
+            breakpoint_rows  # the messages with cache breakpoints, if the caller knows them
         )
         self.history_field = None if isinstance(request, list) else _history_field(request)
         self.fields: Fields | None = None if isinstance(request, list) else request
         self._messages = (
             request if isinstance(request, list) else _history(request, self.history_field)
         )
-        # Who shares its messages has read them from JSON, and asks for them again and again.
+        # Shared messages come from JSON, so they are plain already.
         self._plain = self._messages if shares else [_NOT_CONVERTED] * len(self._messages)
 
     def __len__(self) -> int:
@@ -290,17 +290,17 @@ class ObjectBody:
         return self._plain[at]
 
     def identity(self, at: int) -> Any:
-        """Bytes that stand for the message without its marks."""
+        """Bytes that identify the message without its cache breakpoints."""
         bare = with_string_content(strip_breakpoints(self.message(at)))
-        told = compact_json(bare).encode("utf-8", "surrogatepass")
+        encoded = compact_json(bare).encode("utf-8", "surrogatepass")
         if isinstance(bare, str):
-            return b'"' + told  # a string that looks like an object is none
-        if not told:  # nothing that could stand for it
+            return b'"' + encoded  # keep a string apart from the object it may look like
+        if not encoded:  # it cannot be encoded
             raise UnreadableRequest(f"Message {at} is nested too deeply.")
-        return told
+        return encoded
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """The same for a run of messages, or for all."""
+        """The identities of a run of messages, or of all."""
         return map(self.identity, range(start, len(self) if stop is None else stop))
 
     def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
@@ -308,7 +308,7 @@ class ObjectBody:
         return chain_hashes([first], self.identities(), seed)
 
     def breakpoint_rows(self) -> Sequence[int]:
-        """The messages that carry marks."""
+        """The messages that carry cache breakpoints."""
         if self._breakpoint_rows is None:
             self._breakpoint_rows = [
                 at for at in range(len(self)) if count_breakpoints(self.message(at))
@@ -316,12 +316,12 @@ class ObjectBody:
         return self._breakpoint_rows
 
     def head_bytes(self, names: Sequence[str]) -> bytes:
-        """Bytes that stand for these fields."""
-        told = [(self.fields or {}).get(name) for name in names]
-        return compact_json(told).encode("utf-8", "surrogatepass")
+        """Bytes that identify these fields."""
+        values = [(self.fields or {}).get(name) for name in names]
+        return compact_json(values).encode("utf-8", "surrogatepass")
 
     def encode(self, at: int | None, message: JSON) -> bytes | None:
-        """Objects are wanted, so there are none."""
+        """None: this body is made of objects."""
         return None
 
     def splice(self, pieces: Sequence[Piece]) -> Any:
@@ -354,9 +354,9 @@ def _history(request: Object, field: str | None) -> list[JSON]:
 
 
 def read_body(request: object, layouts: LayoutCache | None = None) -> RequestBody:
-    """The request's history and fields, whatever type it comes in; read already, it stays so.
+    """Parse a request of any type; a body that is parsed already is returned unchanged.
 
-    Where bodies of late are at hand, one that extends them is read only where it is new.
+    With a cache of layouts, a request that extends a recent one is parsed only from there on.
     """
     if isinstance(request, BytesBody | TextBody | ObjectBody):
         return request

@@ -68,7 +68,7 @@ def _detect_by_shape(body: RequestBody) -> FormatName:
     format = _format_of_fields(body.fields) if body.fields is not None else None
     if format is not None:
         return format
-    raise PassedThrough("The format cannot be told, and there are no tool calls in it.")
+    raise PassedThrough("The format cannot be detected, and there are no tool calls in it.")
 
 
 def _sample(body: RequestBody) -> Iterator[JSON]:

@@ -35,7 +35,7 @@ def put(value: JSON, path: BlockPath, new: JSON) -> JSON:
 
 
 def without(value: JSON, path: BlockPath) -> JSON:
-    """The value with what stands at `path` removed."""
+    """The value without its item at `path`."""
     step, rest = path[0], path[1:]
     if isinstance(value, dict):
         branch = cast(Object, value)
@@ -52,7 +52,7 @@ def without(value: JSON, path: BlockPath) -> JSON:
 
 
 def get(value: JSON, path: BlockPath) -> JSON:
-    """What stands at `path`, or None."""
+    """The item at `path`, or None."""
     for step in path:
         if isinstance(value, dict):
             value = cast(Object, value).get(str(step))
@@ -115,7 +115,7 @@ def compact_json(value: JSON) -> str:
 
 
 def digest(value: JSON) -> str:
-    """A short name for a value, the same every time."""
+    """A short, stable name for a value."""
     text = compact_json(value).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()[:24]
 
@@ -141,7 +141,7 @@ def decode_json(raw: Any, what: str) -> JSON:
 
 
 def describe_json_error(error: Exception, raw: Any) -> str:
-    """What is wrong with JSON, for a person."""
+    """A readable description of a JSON error."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not valid UTF-8"
     text = bytes(raw)

@@ -24,7 +24,7 @@ from .base import (
 )
 from .json import decode_json, describe_json_error
 
-Spans = tuple[list[int], list[int]]  # where each message starts, and where it ends
+Spans = tuple[list[int], list[int]]  # start and end offsets of each message
 
 _WHITESPACE = b" \t\r\n"
 _BETWEEN = re.compile(rb"[\s,]*")
@@ -32,7 +32,7 @@ _OPENING = re.compile(rb"\s*:\s*\[")
 
 
 def candidate_spans(body: bytes, field: str | None, raws: list[msgspec.Raw]) -> Iterator[Spans]:
-    """Where each message may start and end in the body, for every array that holds the same."""
+    """Candidate offsets of the messages, for every array in the body that holds the same."""
     key = f'"{field}"'.encode()
     at = body.find(key) if field is not None else body.index(b"[")
     while at >= 0:
@@ -45,7 +45,7 @@ def candidate_spans(body: bytes, field: str | None, raws: list[msgspec.Raw]) -> 
 
 
 def spans_from(body: bytes, at: int, raws: list[msgspec.Raw]) -> Spans | None:
-    """The spans of these messages if they, and the end of the array, are what follows here."""
+    """The spans of these messages, if they and the end of the array follow here."""
     gap = _BETWEEN.match(body, at)
     start = gap.end() if gap else at
     if not body.startswith(bytes(raws[0]), start):
@@ -57,7 +57,7 @@ def spans_from(body: bytes, at: int, raws: list[msgspec.Raw]) -> Spans | None:
 
 
 def _even_spans(body: bytes, start: int, raws: list[msgspec.Raw]) -> Spans | None:
-    """The spans when all separators are as long as the first: what every serialiser writes."""
+    """The spans if all separators are as long as the first, as serialisers write them."""
     first_gap = _BETWEEN.match(body, start + len(raws[0]))
     width = first_gap.end() - first_gap.start() if first_gap and len(raws) > 1 else 0
     starts = list(accumulate((len(raw) + width for raw in raws), initial=start))
@@ -100,7 +100,7 @@ _T = TypeVar("_T")
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _EMPTIED_HISTORY = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
-_MAX_COMPLETED = 16  # models and outputs with which the same fields came
+_MAX_COMPLETED = 16  # combinations of extra fields that are kept
 
 
 class LazyFields(dict[str, Any]):
@@ -112,10 +112,10 @@ class LazyFields(dict[str, Any]):
         self._history = history
         self._heads: dict[tuple[str, ...], bytes] = {}
         self._extended: dict[tuple[tuple[str, str | int], ...], LazyFields] = {}
-        self.derived: dict[Hashable, Any] = {}  # what follows from them alone, by who wants it
+        self.derived: dict[Hashable, Any] = {}  # cached values computed from the fields alone
 
     def with_extra(self, more: Mapping[str, str | int]) -> LazyFields:
-        """The same with what is known from elsewhere: the model that a URL names, say."""
+        """The same fields with extra ones, such as the model that a URL names."""
         key = tuple(more.items())
         found = self._extended.get(key)
         if found is None:
@@ -130,7 +130,7 @@ class LazyFields(dict[str, Any]):
         return self._raws[key]
 
     def head(self, names: Sequence[str]) -> bytes:
-        """The bytes of these fields, put together once."""
+        """The joined bytes of these fields, computed once."""
         key = tuple(names)
         if key not in self._heads:
             self._heads[key] = b"|".join(bytes(self._raws[name]) for name in key if name in self)
@@ -148,14 +148,14 @@ class LazyFields(dict[str, Any]):
         return self[key] if key in self else default  # noqa: SIM401 (dict.get decodes nothing)
 
 
-def cached_on_fields(fields: Fields, what: str, work: Callable[[], _T]) -> _T:
-    """What follows from the fields of a request alone; worked out once for those that last."""
+def cached_on_fields(fields: Fields, key: str, compute: Callable[[], _T]) -> _T:
+    """A value computed from a request's fields alone, cached on fields that last."""
     if not isinstance(fields, LazyFields):
-        return work()
+        return compute()
     known = fields.derived
-    if what not in known:
-        known[what] = work()
-    return known[what]
+    if key not in known:
+        known[key] = compute()
+    return known[key]
 
 
 def _raw_fields(body: bytes) -> dict[str, msgspec.Raw]:
@@ -168,18 +168,18 @@ def _raw_fields(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 class SplicedBody(Struct, frozen=True):
-    """A body as it went out, and the first pieces that it was put together from.
+    """A body as it was sent, and the first pieces it was spliced from.
 
-    Those say themselves which bytes they are, or which messages of the source.
+    Only pieces that determine their bytes are kept.
     """
 
     out: bytes
     pieces: list[Piece]
-    stops: list[int]  # where each of them ends in it
+    stops: list[int]  # the offset where each piece ends
 
     def truncate(self, shared: int) -> SplicedBody:
-        """Only what is made of the first messages of the source, or of bytes of its own."""
-        count = len(self.pieces) if shared > 1 else 0  # else separators may be others
+        """The part made of the first source messages, or of bytes of its own."""
+        count = len(self.pieces) if shared > 1 else 0  # otherwise separators may differ
         while count and not _is_within(self.pieces[count - 1], shared):
             count -= 1
         return SplicedBody(self.out, self.pieces[:count], self.stops[:count])
@@ -194,18 +194,18 @@ class Layout(Struct):
     """The bytes of a request, and where its messages start and end in them."""
 
     body: bytes
-    history_field: str | None  # of the history; None: the body is a bare list
+    history_field: str | None  # None: the body is a bare list
     starts: list[int]
     ends: list[int]
     fields: LazyFields | None
-    breakpoint_rows: list[int]  # the messages that may carry marks
-    shared_count: int = 0  # messages that it has in common with the one that it was grown from
-    prefix_keys: list[bytes] = []  # hashes of the prefixes of its history, as far as somebody asked
-    spliced: SplicedBody | None = None  # what it went out as
+    breakpoint_rows: list[int]  # the messages that may carry cache breakpoints
+    shared_count: int = 0  # leading messages shared with the layout it extends
+    prefix_keys: list[bytes] = []  # hashes of prefixes of its history, as far as computed
+    spliced: SplicedBody | None = None  # the body as it was sent
 
 
 class RequestFrame(Struct, frozen=True):
-    """What stands around the history of a request, and the fields that it holds."""
+    """The bytes around the history of a request, and its fields."""
 
     before: bytes
     after: bytes
@@ -214,7 +214,7 @@ class RequestFrame(Struct, frozen=True):
 
 
 def frame_of(layout: Layout) -> RequestFrame | None:
-    """What stands around a history; None: there is no message, or no field."""
+    """The frame of a layout; None if there is no message or no field."""
     if not layout.starts or layout.history_field is None or layout.fields is None:
         return None
     before, after = layout.body[: layout.starts[0]], layout.body[layout.ends[-1] :]
@@ -224,7 +224,7 @@ def frame_of(layout: Layout) -> RequestFrame | None:
 def layout_in_frame(frame: RequestFrame, body: bytes) -> Layout | None:
     """The layout of a request that differs from a known one in nothing but its messages.
 
-    None: it differs in more. What stands around them means the same wherever it stands.
+    Return None if it differs in more.
     """
     start, stop = len(frame.before), len(body) - len(frame.after)
     if start >= stop or not body.startswith(frame.before) or not body.endswith(frame.after):
@@ -232,21 +232,37 @@ def layout_in_frame(frame: RequestFrame, body: bytes) -> Layout | None:
     spans = _spans_of(body, start, body[start:stop])
     if spans is None:
         return None
-    marked = _breakpoint_rows(body, frame.history_field, *spans, 0)
-    return Layout(body, frame.history_field, *spans, frame.fields, marked)
+    starts, ends = spans
+    return Layout(
+        body=body,
+        history_field=frame.history_field,
+        starts=starts,
+        ends=ends,
+        fields=frame.fields,
+        breakpoint_rows=_breakpoint_rows(
+            body, frame.history_field, starts=starts, ends=ends, first=0
+        ),
+    )
 
 
 def parse_layout(body: bytes) -> Layout:
     """The layout of a request."""
     field, raws = _split_history(body)
     starts, ends, fields = _locate_messages(body, field, raws)
-    return Layout(body, field, starts, ends, fields, _breakpoint_rows(body, field, starts, ends, 0))
+    return Layout(
+        body=body,
+        history_field=field,
+        starts=starts,
+        ends=ends,
+        fields=fields,
+        breakpoint_rows=_breakpoint_rows(body, field, starts=starts, ends=ends, first=0),
+    )
 
 
 def extend_layout(known: Layout, body: bytes) -> Layout | None:
     """The layout of a request that differs from a known one only in its last messages.
 
-    None: it differs in more, or what is new cannot be told for sure.
+    Return None if it differs in more, or if the new part is ambiguous.
     """
     closing = memoryview(known.body)[known.ends[-1] :] if known.ends else memoryview(b"")
     shared = _count_shared_messages(known, body)
@@ -257,43 +273,51 @@ def extend_layout(known: Layout, body: bytes) -> Layout | None:
     if spans is None:
         return None
     starts, ends = known.starts[:shared] + spans[0], known.ends[:shared] + spans[1]
-    marked = [at for at in known.breakpoint_rows if at < shared]
-    marked += _breakpoint_rows(body, known.history_field, starts, ends, shared)
+    rows = [at for at in known.breakpoint_rows if at < shared]
+    rows += _breakpoint_rows(body, known.history_field, starts=starts, ends=ends, first=shared)
     keys = known.prefix_keys[: shared + 1]
     joined = None if known.spliced is None else known.spliced.truncate(shared)
     return Layout(
-        body, known.history_field, starts, ends, known.fields, marked, shared, keys, joined
+        body=body,
+        history_field=known.history_field,
+        starts=starts,
+        ends=ends,
+        fields=known.fields,
+        breakpoint_rows=rows,
+        shared_count=shared,
+        prefix_keys=keys,
+        spliced=joined,
     )
 
 
 def _count_shared_messages(known: Layout, body: bytes) -> int:
-    """How many of the first messages stand in both, at the same places."""
+    """The number of leading messages that both have, at the same offsets."""
     view, starts, ends = memoryview(known.body), known.starts, known.ends
     if not ends or not body.startswith(view[: starts[0]]):
         return 0
-    least, most = 0, len(ends)
-    while least < most:
-        middle = (least + most + 1) // 2
-        start = ends[least - 1] if least else starts[0]
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high + 1) // 2
+        start = ends[low - 1] if low else starts[0]
         if body.startswith(view[start : ends[middle - 1]], start):
-            least = middle
+            low = middle
         else:
-            most = middle - 1
-    return least
+            high = middle - 1
+    return low
 
 
 def _new_spans(body: bytes, start: int, stop: int) -> tuple[list[int], list[int]] | None:
-    """Where the messages stand between the last that is known and the end of the history."""
+    """The spans of the messages between the last known one and the end of the history."""
     if start > stop:
         return None
-    said = body[start:stop].lstrip(_WHITESPACE)
-    if not said:
+    text = body[start:stop].lstrip(_WHITESPACE)
+    if not text:
         return [], []
-    return _spans_of(body, start, said[1:]) if said.startswith(b",") else None
+    return _spans_of(body, start, text[1:]) if text.startswith(b",") else None
 
 
 def _spans_of(body: bytes, start: int, text: bytes) -> tuple[list[int], list[int]] | None:
-    """Where messages stand from this place on that are spelled so; None: these are none."""
+    """The spans of the messages with this text from an offset on; None if it is not valid JSON."""
     try:
         raws = _ARRAY.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -302,9 +326,9 @@ def _spans_of(body: bytes, start: int, text: bytes) -> tuple[list[int], list[int
 
 
 def _breakpoint_rows(
-    body: bytes, field: str | None, starts: Sequence[int], ends: Sequence[int], first: int
+    body: bytes, field: str | None, *, starts: Sequence[int], ends: Sequence[int], first: int
 ) -> list[int]:
-    """The messages from this one on that may carry marks."""
+    """The messages from this one on that may carry cache breakpoints."""
     if first >= len(starts):
         return []
     found = set[int]()
@@ -328,7 +352,7 @@ def _breakpoint_keys(history_field: str) -> list[bytes]:
 def _locate_messages(
     body: bytes, field: str | None, raws: list[msgspec.Raw]
 ) -> tuple[list[int], list[int], LazyFields | None]:
-    """Where each message stands: in the history, not in an array that looks like it."""
+    """Locate each message in the history, not in another array with the same content."""
     if not raws:
         return [], [], None if field is None else LazyFields(_raw_fields(body), field)
     for starts, ends in candidate_spans(body, field, raws):
@@ -342,7 +366,7 @@ def _locate_messages(
 
 
 def _split_history(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
-    """The name of the history's field (None: the body is a bare list) and its messages."""
+    """The name of the history's field (None for a bare list) and its messages."""
     try:
         if body.lstrip(_WHITESPACE)[:1] == b"[":
             return None, _ARRAY.decode(body)

@@ -10,12 +10,12 @@ import xxhash
 
 from .layout import Layout, RequestFrame, extend_layout, frame_of, layout_in_frame, parse_layout
 
-_FRAME_KEY_BYTES: Final = 32  # bytes by which those are found that may fit
-_MAX_FRAMES_PER_KEY: Final = 4  # that start alike, and are kept apart all the same
+_FRAME_KEY_BYTES: Final = 32  # leading bytes that are the key of a frame
+_MAX_FRAMES_PER_KEY: Final = 4  # frames with the same key
 
 
 class FrameCache:
-    """What stood around the last histories, as much as fits; safe to share by threads."""
+    """LRU cache of the frames of recent requests; thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -24,7 +24,7 @@ class FrameCache:
         self._lock = Lock()
 
     def parse_layout(self, body: bytes) -> Layout:
-        """The layout of a body; its fields are the very ones of another where they are the same."""
+        """The layout of a body; equal fields are the same object as in an earlier request."""
         start = body[:_FRAME_KEY_BYTES]
         for frame in self._by_start.get(start, ()):
             layout = layout_in_frame(frame, body)
@@ -37,7 +37,7 @@ class FrameCache:
         return layout
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Remove all entries."""
         with self._lock:
             self._by_start.clear()
             self._bytes = 0
@@ -53,20 +53,18 @@ class FrameCache:
 
 
 def _frame_bytes(frames: tuple[RequestFrame, ...]) -> int:
-    """About: what is decoded of fields takes more, and not all of them are."""
+    """Approximate size: decoded fields are not counted."""
     return sum(len(one.before) + len(one.after) for one in frames)
 
 
-_MIN_BYTES: Final = 8_192  # bytes: a shorter body is read whole in no time
-_SAMPLE_BYTES: Final = 512  # bytes at each of the places by which bodies are told apart
-_MAX_LAYOUTS_PER_KEY: Final = 4  # bodies that look alike there, and are kept apart all the same
-_FRAME_SHARE: Final = (
-    8  # the part of its bytes, one in so many, that what stands around may take beside
-)
+_MIN_BYTES: Final = 8_192  # a shorter body is parsed whole
+_SAMPLE_BYTES: Final = 512  # bytes of each sample
+_MAX_LAYOUTS_PER_KEY: Final = 4  # layouts with the same samples
+_FRAME_SHARE: Final = 8  # frames may take this fraction of the bytes, in addition
 
 
 class LayoutCache:
-    """The last bodies of conversations, as many as fit; safe to share by threads."""
+    """LRU cache of the layouts of recent requests; thread-safe."""
 
     def __init__(self, max_bytes: int = 64_000_000) -> None:
         self._max_bytes = max_bytes
@@ -77,44 +75,44 @@ class LayoutCache:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the bodies have, and what they went out as, about."""
+        """Approximate bytes of the bodies, and of what was sent for them."""
         return self._bytes
 
     def parse_layout(self, body: bytes) -> Layout:
-        """The layout of a body: what one of late has in common with it is not read again."""
+        """The layout of a body; a prefix shared with a recent one is not parsed again."""
         if len(body) < _MIN_BYTES:
             return self._frames.parse_layout(body)
-        look = _sample_hash(body)
-        found = [(extend_layout(known, body), known) for known in self._by_sample.get(look, ())]
+        sample = _sample_hash(body)
+        found = [(extend_layout(known, body), known) for known in self._by_sample.get(sample, ())]
         known = [(one, of) for one, of in found if one is not None]
         layout, instead_of = max(known, key=_shared_count, default=(None, None))
         if layout is None:
             layout = self._frames.parse_layout(body)
-        self._insert(look, layout, instead_of)
+        self._insert(sample, layout, instead_of)
         return layout
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all entries."""
         with self._lock:
             self._by_sample.clear()
             self._bytes = 0
         self._frames.clear()
 
-    def _insert(self, look: bytes, layout: Layout, instead_of: Layout | None) -> None:
+    def _insert(self, sample: bytes, layout: Layout, instead_of: Layout | None) -> None:
         with self._lock:
-            before = self._by_sample.pop(look, ())
+            before = self._by_sample.pop(sample, ())
             others = [one for one in before if one is not instead_of][-(_MAX_LAYOUTS_PER_KEY - 1) :]
             now = (*others, layout)
-            self._by_sample[look] = now
+            self._by_sample[sample] = now
             self._bytes += _layout_bytes(now) - _layout_bytes(before)
             while self._bytes > self._max_bytes and len(self._by_sample) > 1:
                 self._bytes -= _layout_bytes(self._by_sample.popitem(last=False)[1])
 
 
 def _sample_hash(body: bytes) -> bytes:
-    """A hash of samples from places that a longer history leaves as they are.
+    """A hash of samples at offsets that a longer history leaves unchanged.
 
-    They lie ever further apart, so that a body that grows seldom gets another one.
+    Their distances grow, so the hash of a growing body seldom changes.
     """
     link, at = xxhash.xxh3_128(body[:_SAMPLE_BYTES]), _MIN_BYTES - _SAMPLE_BYTES
     while at + _SAMPLE_BYTES <= len(body):
@@ -128,5 +126,5 @@ def _shared_count(one: tuple[Layout, Layout]) -> int:
 
 
 def _layout_bytes(layouts: tuple[Layout, ...]) -> int:
-    """About: what a body goes out as is hardly ever longer."""
+    """Approximate size, with the body as it was sent: it is hardly ever longer."""
     return sum(2 * len(one.body) for one in layouts)

@@ -1,6 +1,6 @@
 """Message identity: cache breakpoints and spellings of plain text are no change.
 
-Such a message is the same in both spellings, as the mark that makes the difference is no change.
+A text message is the same as a string or as one block: only a block can carry a breakpoint.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..transcript import BlockPath, Part, Ref
 from .json import JSON, Object, get
 
 BREAKPOINT_FIELDS = ("cache_control", "prompt_cache_breakpoint")
-_BLOCK_FIELDS = ("content", "output")  # the fields of a message whose items can be marked
+_BLOCK_FIELDS = ("content", "output")  # the fields of a message whose items can carry a breakpoint
 
 
 def count_breakpoints(message: JSON) -> int:
-    """How many marks a message carries."""
+    """The number of cache breakpoints on a message."""
     if not isinstance(message, dict):
         return 0
     holder = cast(Object, message)
@@ -34,7 +34,7 @@ def count_breakpoints(message: JSON) -> int:
 
 
 def strip_breakpoints(message: JSON) -> JSON:
-    """The message without its marks; the same object when it has none."""
+    """The message without its cache breakpoints; the same object if it has none."""
     if not isinstance(message, dict):
         return message
     bare = _strip_own(cast(Object, message))
@@ -50,7 +50,7 @@ def strip_breakpoints(message: JSON) -> JSON:
 
 
 def identity_bytes(raw: bytes, message: JSON) -> bytes:
-    """Bytes that stand for a message whatever marks it carries, in the client's own spelling.
+    """Bytes that identify a message without its cache breakpoints, in the client's spelling.
 
     >>> identity_bytes(b'{"a": 1, "cache_control": {}}', {"a": 1, "cache_control": {}})
     b'{"a": 1}'
@@ -69,7 +69,7 @@ def identity_bytes(raw: bytes, message: JSON) -> bytes:
 
 
 def _own_breakpoints(block: Object) -> int:
-    return sum(1 for mark in BREAKPOINT_FIELDS if block.get(mark) is not None)
+    return sum(1 for field in BREAKPOINT_FIELDS if block.get(field) is not None)
 
 
 def _inner_blocks(block: Object) -> list[Object]:
@@ -80,13 +80,13 @@ def _inner_blocks(block: Object) -> list[Object]:
 
 
 def _strip_own(block: Object) -> Object:
-    if not any(mark in block for mark in BREAKPOINT_FIELDS):
+    if not any(field in block for field in BREAKPOINT_FIELDS):
         return block
     return {key: item for key, item in block.items() if key not in BREAKPOINT_FIELDS}
 
 
 def _strip_block(block: JSON) -> JSON:
-    """A block without its own marks and those of the blocks inside it (a result's content)."""
+    """A block without its cache breakpoints and those of the blocks inside it."""
     if not isinstance(block, dict):
         return block
     bare = _strip_own(cast(Object, block))
@@ -101,7 +101,7 @@ def _strip_block(block: JSON) -> JSON:
     return bare
 
 
-# How marks are cut out of bytes.
+# Removal of cache breakpoints from bytes.
 
 _NAMES = "|".join(BREAKPOINT_FIELDS).encode()
 _SPACE = rb"[ \t\r\n]*"
@@ -113,17 +113,17 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]', re.DOTALL)
 
 
 def _cut_by_pattern(raw: bytes, message: JSON) -> bytes:
-    """The bytes without any member that looks like a mark: quick, and right unless data do too."""
+    """The bytes without any member that looks like a cache breakpoint; fast, but data may match."""
     return _without_spans(raw, [found.span() for found in _MEMBER.finditer(raw)])
 
 
 def _cut_by_position(raw: bytes, message: JSON) -> bytes:
-    """The bytes without the members that are marks by where they stand."""
+    """The bytes without the members that are cache breakpoints by their position."""
     return _without_spans(raw, _breakpoint_spans(raw, message))
 
 
 def _without_spans(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
-    """The bytes without these members, each with the comma that parts it from its neighbour."""
+    """The bytes without these members, each with its comma."""
     out: list[bytes] = []
     done = 0
     for start, end in spans:
@@ -139,22 +139,22 @@ def _without_spans(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
 
 
 def _rstrip_index(raw: bytes, at: int, lower_bound: int) -> int:
-    """Where the white space before this place begins."""
+    """The start of the white space before an offset."""
     while at > lower_bound and raw[at - 1] in _WHITESPACE:
         at -= 1
     return at
 
 
 class _OpenContainer(Struct):
-    """An object or array that is open while bytes are walked through."""
+    """An object or array that is open during the walk over the bytes."""
 
     is_object: bool
-    step: str | int  # the key or index that the walk is at
-    mark: int = -1  # where the member that is a mark starts, if the walk is in one
+    step: str | int  # the current key or index
+    breakpoint_start: int = -1  # the start of the breakpoint that the walk is in, if any
 
 
 def _breakpoint_spans(raw: bytes, message: JSON) -> list[tuple[int, int]]:
-    """Where the members stand that are marks, from the key to the end of the value."""
+    """The spans of the members that are cache breakpoints, from key to end of value."""
     spans: list[tuple[int, int]] = []
     stack = [_OpenContainer(False, 0)]
     expects_key = False
@@ -168,14 +168,18 @@ def _breakpoint_spans(raw: bytes, message: JSON) -> list[tuple[int, int]]:
                 frame.step = token[0][1:-1].decode()
                 path = tuple(one.step for one in stack[1:-1])
                 if frame.step in BREAKPOINT_FIELDS and _can_hold_breakpoint(message, path):
-                    frame.mark = token.start()
+                    frame.breakpoint_start = token.start()
             expects_key = False
         elif sign != b":":
-            if frame.mark >= 0:
+            if frame.breakpoint_start >= 0:
                 spans.append(
-                    (frame.mark, frame.mark + len(raw[frame.mark : token.start()].rstrip()))
+                    (
+                        frame.breakpoint_start,
+                        frame.breakpoint_start
+                        + len(raw[frame.breakpoint_start : token.start()].rstrip()),
+                    )
                 )
-                frame.mark = -1
+                frame.breakpoint_start = -1
             expects_key = sign == b"," and frame.is_object
             if sign != b",":
                 stack.pop()
@@ -185,7 +189,7 @@ def _breakpoint_spans(raw: bytes, message: JSON) -> list[tuple[int, int]]:
 
 
 def _can_hold_breakpoint(message: JSON, path: BlockPath) -> bool:
-    """Whether a mark at this path is one: on the message, a block, or a block inside a result."""
+    """Return whether this path is of the message, a block, or a block inside a result."""
     if not path:
         return True
     if path[0] not in _BLOCK_FIELDS or len(path) not in (2, 4):
@@ -205,7 +209,7 @@ _TEXT_BLOCK_KEYS = {"type", "text", *BREAKPOINT_FIELDS}
 
 
 def text_identity(raw: memoryview) -> bytes | None:
-    """Bytes that stand for a message of words in either spelling; None when it is no such one."""
+    """Bytes that identify a text message in either spelling; None if it is not one."""
     if _TEXT_MESSAGE.match(raw) is None:
         return None
     try:
@@ -223,7 +227,7 @@ def text_identity(raw: memoryview) -> bytes | None:
 
 
 def _only_text(content: bytes) -> bytes | None:
-    """The text of the one block that this content is, as it is spelled."""
+    """The raw text of the content's only block."""
     blocks = _RAW_ARRAY.decode(content)
     if len(blocks) != 1:
         return None
@@ -245,7 +249,7 @@ def with_string_content(message: JSON) -> JSON:
 
 
 def relocate_text(message: JSON, part: Part) -> Part:
-    """A part of words where they stand now, if the message was spelled the other way when read."""
+    """A text part with its path in the message's current spelling."""
     content = cast(Object, message).get("content") if isinstance(message, dict) else None
     path = part.ref.path
     if part.kind != "text":

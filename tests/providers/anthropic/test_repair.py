@@ -424,7 +424,7 @@ DONE: list[tuple[str, Messages, tuple[str, str, str]]] = [
     (
         "a result that comes once more",
         [u(), m(use()), u(res()), m(), u(res())],
-        ("A2", "messages[4].content[0]", "told the result as text, for no call waits for it"),
+        ("A2", "messages[4].content[0]", "made the result a text: it has no call"),
     ),
     ("opening", [m(), u()], ("A7", "messages[0]", "put a user message in front of it")),
 ]

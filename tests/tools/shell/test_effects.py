@@ -26,16 +26,16 @@ def use(command: str | list[str], workdir: str | None = None) -> Use:
     return TOOLS.use_of("exec_command", json.dumps(given))
 
 
-def said(span: Span) -> str:
+def describe_span(span: Span) -> str:
     """A span in short: `a.py`, `a.py:1-5`, `src~` for some part of it."""
     end = "" if span.lines is None else f":{span.lines[0]}-{span.lines[1]}"
     return f"{span.path}{end}{'~' if span.part else ''}"
 
 
-def told(found: Use) -> str:
+def describe_use(found: Use) -> str:
     """A use in one line: kind, content, what is read, what is written (`=` whole, `+` in part)."""
-    reads = [said(one) for one in found.reads]
-    writes = [("=" if found.replaces else "+") + said(one) for one in found.writes]
+    reads = [describe_span(one) for one in found.reads]
+    writes = [("=" if found.replaces else "+") + describe_span(one) for one in found.writes]
     ends = (["barrier"] if found.barrier else []) + ([] if found.known else ["unknown"])
     return " ".join([found.kind, str(found.content), *reads, *writes, *ends])
 
@@ -396,7 +396,7 @@ BROKEN = [
     ids=lambda text: text.replace("\n", "⏎")[:60],
 )
 def test_a_command_is_told(command: str, expected: str):
-    assert told(use(command)) == expected
+    assert describe_use(use(command)) == expected
 
 
 @pytest.mark.parametrize("command", BROKEN)
@@ -422,10 +422,10 @@ def test_what_is_no_command_counts_as_writing_anything(command: str):
     ],
 )
 def test_a_patch_names_its_files(patch: str, expected: str):
-    assert told(use(f"apply_patch <<'PATCH'\n{patch}\nPATCH")) == expected
-    assert told(TOOLS.use_of("apply_patch", patch)) == expected
-    assert told(TOOLS.use_of("apply_patch", json.dumps({"input": patch}))) == expected
-    assert told(TOOLS.use_of("apply_patch", json.dumps({"patchText": patch}))) == expected
+    assert describe_use(use(f"apply_patch <<'PATCH'\n{patch}\nPATCH")) == expected
+    assert describe_use(TOOLS.use_of("apply_patch", patch)) == expected
+    assert describe_use(TOOLS.use_of("apply_patch", json.dumps({"input": patch}))) == expected
+    assert describe_use(TOOLS.use_of("apply_patch", json.dumps({"patchText": patch}))) == expected
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_patch_names_its_files(patch: str, expected: str):
     ],
 )
 def test_a_command_runs_where_its_arguments_say(command: str, workdir: str | None, expected: str):
-    assert told(use(command, workdir)) == expected
+    assert describe_use(use(command, workdir)) == expected
 
 
 @pytest.mark.parametrize(
@@ -611,7 +611,7 @@ framed = st.sampled_from(FRAMES)
 script = st.builds(lambda frame, inner: frame.format(inner), framed, command | piped)
 
 
-def laid_out(folder: Path) -> None:
+def write_files(folder: Path) -> None:
     """The same files in a new folder."""
     for name, text in FILES.items():
         path = folder / name
@@ -640,7 +640,7 @@ def ran(script: str, folder: Path) -> str:
 @given(script)
 def test_what_a_command_changed_was_told(tmp_path_factory: pytest.TempPathFactory, script: str):
     folder = tmp_path_factory.mktemp("shell")
-    laid_out(folder)
+    write_files(folder)
     before = state(folder)
     ran(script, folder)
     after = state(folder)
@@ -699,7 +699,7 @@ def test_a_sed_script_that_writes_is_known_to(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[str], joint: str
 ):
     folder = tmp_path_factory.mktemp("sed")
-    laid_out(folder)
+    write_files(folder)
     script = joint.join(pieces)
     assert SED is not None
     subprocess.run([SED, script, "a"], cwd=folder, capture_output=True, timeout=20, check=False)
@@ -738,7 +738,7 @@ def test_an_awk_program_that_writes_is_known_to(
     # mawk waits for ever for the one of them while it waits for the other
     assume(not {'"touch new" | getline', 'print | "cat > new"'} <= set(statements))
     folder = tmp_path_factory.mktemp("awk")
-    laid_out(folder)
+    write_files(folder)
     program = f"/a/ {{ {joint.join(statements)}\n}}"
     assert AWK is not None
     subprocess.run([AWK, program, "a"], cwd=folder, capture_output=True, timeout=20, check=False)
@@ -767,7 +767,7 @@ def test_the_lines_that_are_told_are_the_lines_that_are_printed(
     tmp_path_factory: pytest.TempPathFactory, first: str, more: list[str]
 ):
     folder = tmp_path_factory.mktemp("lines")
-    laid_out(folder)
+    write_files(folder)
     script = " | ".join([f"{first} a", *more])
     (span,) = use(script).reads
     assert span.path == "a"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tools.shell.test_effects import told, use
+from tests.tools.shell.test_effects import describe_use, use
 
 GIT = [
     ("git status --short", "read listing"),
@@ -472,7 +472,7 @@ TOLD_APART = [
     ids=lambda text: str(text).replace("\n", "⏎")[:60],
 )
 def test_a_program_is_told_by_its_words(command: str, expected: str):
-    assert told(use(command)) == expected
+    assert describe_use(use(command)) == expected
 
 
 AS_CODEX_WRITES = [
@@ -790,4 +790,4 @@ WRAPPED = [
     ids=lambda text: str(text).replace("\n", "⏎")[:60],
 )
 def test_what_is_nested_is_told(command: str | list[str], expected: str):
-    assert told(use(command)) == expected
+    assert describe_use(use(command)) == expected

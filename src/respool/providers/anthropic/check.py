@@ -20,10 +20,10 @@ ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+\Z")
 
 
 def is_plain(step: Step, state: RuleState) -> bool:
-    """Whether a step has the shape of most, which breaks no rule; False tells nothing.
+    """Return whether a step has the usual shape, which breaks no rule; False proves nothing.
 
-    One turn of the model with text, calls and at most one thinking block in front; all its calls
-    answered at once, then words of the user. Whatever passes here passes every rule.
+    One model turn with text, calls and at most one leading thinking block; all its calls
+    answered at once, then text of the user. Such a step passes every rule.
     """
     if step.model_count != (step.at > 0) or state.open_calls:
         return False
@@ -40,7 +40,7 @@ def is_plain(step: Step, state: RuleState) -> bool:
 
 
 def _is_plain_turn(message: JSON, calls: set[str], state: Container[str]) -> bool:
-    """Whether the model's turn is plain; notes its calls."""
+    """Return whether the model's turn is plain; record its calls."""
     content: JSON = message.get("content")
     if isinstance(content, str):
         return _is_not_blank(content)
@@ -77,7 +77,7 @@ def _is_plain_call(call: Object, calls: set[str], state: Container[str]) -> bool
 
 
 def _is_plain_answer(message: JSON, calls: set[str], talked: bool) -> bool | None:
-    """Whether the user has spoken after this message; None when it is not plain."""
+    """Return whether the user has written text by now; None if the message is not plain."""
     holder: Object = message
     if not isinstance(message, dict) or holder.get("role") != "user":
         return None
@@ -99,7 +99,7 @@ def _is_plain_answer(message: JSON, calls: set[str], talked: bool) -> bool | Non
 
 
 def _is_plain_result(block: Object, calls: set[str]) -> bool:
-    """Whether the block is the text result of a waiting call, which then waits no more."""
+    """Return whether the block is the text result of a pending call, and settle that call."""
     id = block.get("tool_use_id")
     if block.get("type") != "tool_result" or not isinstance(id, str) or id not in calls:
         return False
@@ -112,7 +112,7 @@ def _is_not_blank(text: object) -> bool:
 
 
 _TOOL_SEARCH = "tool_search_tool"  # several tools, one type of result
-# Which type of result a tool gives; one that is not listed is not judged by it.
+# The type of each tool's results; a tool that is not listed is not checked.
 RESULT_TYPES: Mapping[str, str] = {
     "web_search": "web_search_tool_result",
     "web_fetch": "web_fetch_tool_result",
@@ -126,12 +126,12 @@ RESULT_TYPES: Mapping[str, str] = {
 
 
 def is_server_side(kind: str | None) -> bool:
-    """Whether a block is a call or a result of a tool that the provider runs."""
+    """Return whether a block is a call or a result of a tool that the provider runs."""
     return kind in SERVER_CALLS or is_server_result(kind)
 
 
 def server_tool(call: Object) -> str:
-    """The tool of a server-side call; those that give the same type of result have one name."""
+    """The tool of a server-side call; tools with the same type of result share one name."""
     if call.get("type") == "mcp_tool_use":
         return "mcp"
     name = str(call.get("name"))
@@ -139,12 +139,12 @@ def server_tool(call: Object) -> str:
 
 
 def is_result_of(result: Object, tool: str) -> bool:
-    """Whether a result is of the type that this tool gives."""
+    """Return whether a result has the type of this tool's results."""
     return RESULT_TYPES.get(tool, result.get("type")) == result.get("type")
 
 
 def is_result_of_open_call(result: Object, state: RuleState) -> bool:
-    """Whether a result is the one that a call of an earlier step waits for."""
+    """Return whether a result answers a pending call of an earlier step."""
     id = str(result.get("tool_use_id"))
     if id not in state.open_calls:
         return False
@@ -155,7 +155,7 @@ def is_result_of_open_call(result: Object, state: RuleState) -> bool:
 
 
 def track_server_block(block: JSON, state: RuleState) -> None:
-    """Note that a server-side call waits, with its tool by number; or that it waits no more."""
+    """Record a server-side call as pending, with its tool by number, or as settled."""
     holder = cast(Object, block)
     if holder.get("type") in SERVER_CALLS:
         number = state.item_rows.setdefault(server_tool(holder), len(state.item_rows))
@@ -167,12 +167,12 @@ def track_server_block(block: JSON, state: RuleState) -> None:
 def check_server_pairs(
     blocks: Iterable[tuple[str, Object]], at: int, talked: bool, state: RuleState
 ) -> list[Problem]:
-    """Results follow their calls, before the user speaks again; each block comes with its place.
+    """Check that results follow their calls before the next user text; blocks have places.
 
-    While the user only answers calls of the same turn, a call may wait over several steps.
+    A call may be pending over several steps while the user only answers calls.
     """
     found: list[Problem] = []
-    here: dict[str, tuple[str, str]] = {}  # calls of this step that wait: their tools and places
+    here: dict[str, tuple[str, str]] = {}  # pending calls of this step: their tools and places
     closed: set[str] = set()  # calls of earlier steps that got their result
     for place, block in blocks:
         if block.get("type") in SERVER_CALLS:
@@ -199,7 +199,7 @@ def check_server_pairs(
 
 
 ROLES = ("user", "assistant", "system")
-# What only the other side of the conversation can say.
+# Blocks that only the other role can send.
 _MODEL_TYPES = frozenset({"tool_use"}) | REASONING_TYPES
 MISPLACED_TYPES: Mapping[object, frozenset[str]] = {
     "assistant": frozenset({"tool_result"}),
@@ -219,7 +219,7 @@ def blocks_of(message: JSON) -> list[JSON]:
 
 
 def type_of(block: JSON) -> str | None:
-    """The block's type, or None when it has none."""
+    """The block's type, or None."""
     kind = cast(Object, block).get("type") if isinstance(block, dict) else None
     return kind if isinstance(kind, str) else None
 
@@ -230,7 +230,7 @@ def role_of(message: JSON) -> object:
 
 
 def is_blank_text(block: JSON) -> bool:
-    """A text block that says nothing."""
+    """Return whether this is a blank text block."""
     if type_of(block) != "text":
         return False
     text = cast(Object, block).get("text")
@@ -238,31 +238,31 @@ def is_blank_text(block: JSON) -> bool:
 
 
 def is_effort_only(message: JSON) -> bool:
-    """A system message that only sets the output's effort; it may stand anywhere."""
+    """Return whether a system message only sets the effort; it may stand anywhere."""
     holder = cast(Object, message)
     return not holder.get("content") and isinstance(holder.get("output_config"), dict)
 
 
 def is_whole_thinking(block: Object) -> bool:
-    """Whether a thinking block has all that the response gave it."""
+    """Return whether a thinking block is complete."""
     if block.get("type") == "redacted_thinking":
         return isinstance(block.get("data"), str)
     return isinstance(block.get("thinking"), str) and isinstance(block.get("signature"), str)
 
 
 def is_thinking_first(kinds: Sequence[str | None]) -> bool:
-    """Whether the first block that counts is thinking; what compaction puts in front does not."""
+    """Return whether the first block is thinking; a leading compaction block is ignored."""
     first = next((kind for kind in kinds if kind not in _BEFORE_THINKING), None)
     return first in REASONING_TYPES
 
 
 def is_server_result_last(blocks: Sequence[JSON]) -> bool:
-    """Whether the blocks end with the result of a server-side tool."""
+    """Return whether the blocks end with the result of a server-side tool."""
     return bool(blocks) and is_server_result(type_of(blocks[-1]))
 
 
 class ParsedMessage(Struct, frozen=True, gc=False):
-    """One message of a step with its blocks and their types, read once for all rules."""
+    """One message of a step with its blocks and their types, parsed once for all rules."""
 
     row: int
     role: object
@@ -272,12 +272,18 @@ class ParsedMessage(Struct, frozen=True, gc=False):
 
 
 def parse_step(step: Step) -> tuple[list[ParsedMessage], list[ParsedMessage]]:
-    """The model's turns and those that answer them."""
+    """The parsed model turns of a step, and their answers."""
     turns: list[ParsedMessage] = []
     for at, message in enumerate(step.messages, step.at):
         blocks = blocks_of(message)
         turns.append(
-            ParsedMessage(at, role_of(message), message, blocks, [type_of(b) for b in blocks])
+            ParsedMessage(
+                at,
+                role_of(message),
+                message=message,
+                blocks=blocks,
+                kinds=[type_of(b) for b in blocks],
+            )
         )
     return turns[: step.model_count], turns[step.model_count :]
 
@@ -286,11 +292,11 @@ class AnthropicRules:
     """Anthropic's rules."""
 
     def check_step(self, step: Step, state: RuleState, fields: Fields | None) -> list[Problem]:
-        """What is wrong inside this step."""
+        """Problems inside this step."""
         return [] if is_plain(step, state) else self.check_every_rule(step, state)
 
     def check_every_rule(self, step: Step, state: RuleState) -> list[Problem]:
-        """What every rule says of this step."""
+        """Problems of this step by every rule."""
         model, answers = parse_step(step)
         last = step.at + len(step.messages) - 1 if not answers else -1
         return [
@@ -303,7 +309,7 @@ class AnthropicRules:
         ]
 
     def advance(self, step: Step, state: RuleState) -> None:
-        """Note the ids of this step's calls and which server-side calls wait for their result."""
+        """Record the ids of this step's calls and the pending server-side calls."""
         for message in step.model:
             for block in blocks_of(message):
                 kind = type_of(block)
@@ -314,12 +320,12 @@ class AnthropicRules:
         if state.open_calls and any(
             has_more_than_results(role_of(m), map(type_of, blocks_of(m))) for m in step.answers
         ):
-            state.open_calls.clear()  # too late for their results: told in this step, and not again
+            state.open_calls.clear()  # too late for their results: reported in this step only
 
     def check_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
-        """What is wrong with how the history ends."""
+        """Problems of the end of the history."""
         if not count:
             return [Problem("A7", "messages", "The history is empty: it needs a user message.")]
         if fields is None:
@@ -335,12 +341,12 @@ class AnthropicRules:
         return found
 
     def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
-        """What is wrong with the other fields, and with counts over the whole request."""
+        """Problems of the other fields, and of counts over the whole request."""
         return check_whole_request(messages, fields)
 
 
 def _message_problems(turn: ParsedMessage, final: bool) -> list[Problem]:
-    """A message that the API knows, and that says something."""
+    """Problems of a message's shape and content."""
     place = f"messages[{turn.row}]"
     if not isinstance(turn.message, dict):
         return [Problem("A0", place, "A message must be an object with role and content.")]
@@ -395,7 +401,7 @@ def _check_compaction(block: Object) -> _Fault | None:
 
 
 def null_fields(block: Object) -> list[str]:
-    """Its fields that are null and must not be; without content it tells of a failure."""
+    """The fields that are null and must not be; a result without content is a failure."""
     return [key for key, value in block.items() if value is None and key not in _NULLABLE]
 
 
@@ -408,7 +414,7 @@ def _check_result(block: Object) -> _Fault | None:
 
 
 def is_sound_content(content: JSON) -> bool:
-    """Whether a result can hold this: nothing, a string, or blocks."""
+    """Return whether this is valid content of a result: nothing, a string, or blocks."""
     if isinstance(content, list):
         return all(type_of(item) is not None for item in cast(list[JSON], content))
     return content is None or isinstance(content, str)
@@ -423,7 +429,7 @@ _BLOCK_CHECKS: Mapping[str | None, Callable[[Object], _Fault | None]] = {
 
 
 def _call_problems(model: Sequence[ParsedMessage], state: RuleState) -> list[Problem]:
-    """Ids, names and arguments of the calls in this step."""
+    """Problems of ids, names and arguments of the calls in this step."""
     found: list[Problem] = []
     here: set[str] = set()
     for turn in model:
@@ -455,7 +461,7 @@ def _place(turn: ParsedMessage, position: int) -> str:
 def _pairing_problems(
     model: Sequence[ParsedMessage], answers: Sequence[ParsedMessage]
 ) -> list[Problem]:
-    """Calls answered at once, results first, one result a call."""
+    """Problems of pairs: calls are answered at once, results first, one result a call."""
     calls = [
         (str(cast(Object, turn.blocks[position]).get("id")), turn, position)
         for turn in model
@@ -494,14 +500,14 @@ def _pairing_problems(
 
 
 def has_more_than_results(role: object, kinds: Iterable[str | None]) -> bool:
-    """Whether a message holds more than results; the provider's own words are not asked."""
+    """Return whether a message holds more than results; the provider's own blocks are ignored."""
     return role != "system" and any(kind != "tool_result" for kind in kinds)
 
 
 def _server_pair_problems(
     step: Step, model: Sequence[ParsedMessage], answers: Sequence[ParsedMessage], state: RuleState
 ) -> list[Problem]:
-    """Pairs of the tools that the provider ran."""
+    """Problems of pairs of server-side tools."""
     blocks = [
         (_place(turn, position), cast(Object, turn.blocks[position]))
         for turn in model
@@ -515,9 +521,9 @@ def _server_pair_problems(
 
 
 def _thinking_problems(model: Sequence[ParsedMessage]) -> list[Problem]:
-    """Thinking stands first, never last, and as it came.
+    """Problems of thinking: it comes first, never last, and unchanged.
 
-    The API joins neighbouring messages, so only what is wrong either way is told.
+    The API joins neighbouring messages, so only problems in both readings are reported.
     """
     if not any(kind in REASONING_TYPES for turn in model for kind in turn.kinds):
         return []
@@ -542,10 +548,10 @@ def _thinking_problems(model: Sequence[ParsedMessage]) -> list[Problem]:
 def _placement_problems(
     step: Step, model: Sequence[ParsedMessage], answers: Sequence[ParsedMessage]
 ) -> list[Problem]:
-    """Where user and system messages may stand."""
+    """Problems of the order of user and system messages."""
     found: list[Problem] = _first_problems(model, answers) if step.at == 0 else []
     talked = not model or is_server_result_last(model[-1].blocks)
-    waiting: int | None = None  # a system message that nothing may follow but the assistant
+    waiting: int | None = None  # a system message that only the assistant may follow
     for turn in answers:
         if turn.role == "user":
             if waiting is not None:
@@ -566,7 +572,7 @@ def _placement_problems(
 def _first_problems(
     model: Sequence[ParsedMessage], answers: Sequence[ParsedMessage]
 ) -> list[Problem]:
-    """The history opens with the user, or with a compaction."""
+    """Problems of the first message: the user's, or a compaction."""
     if model:
         if model[0].kinds[:1] == ["compaction"]:
             return []
@@ -579,14 +585,14 @@ def _first_problems(
 
 
 def can_be_cleared(message: Object) -> bool:
-    """Whether a system message is text only, where it asks to be cleared."""
+    """Return whether a system message that asks to be cleared is text only."""
     if message.get("clear_at") in (None, "never"):
         return True
     return all(type_of(block) == "text" for block in blocks_of(message))
 
 
 class LastTurn(Struct, frozen=True):
-    """The last run of assistant messages: where it stands, and all its blocks."""
+    """The last run of assistant messages: its rows and all its blocks."""
 
     start: int
     stop: int
@@ -613,14 +619,14 @@ def thinking_mode(fields: Fields) -> object:
 
 
 def has_disabled_thinking(run: LastTurn, count: int, fields: Fields) -> bool:
-    """Whether the history ends on thinking that the request's mode does not allow."""
+    """Return whether the history ends on thinking that the request's mode forbids."""
     if thinking_mode(fields) != "disabled" or run.stop != count:
         return False
     return any(kind in REASONING_TYPES for kind in run.kinds)
 
 
 def _thinking_mode_problems(run: LastTurn, count: int, fields: Fields) -> list[Problem]:
-    """What the thinking mode of the request asks of the last assistant turn."""
+    """Problems of the last assistant turn with the request's thinking mode."""
     place = f"messages[{run.start}]"
     if has_disabled_thinking(run, count, fields):
         return [Problem("A11", place, "With thinking disabled the last turn cannot hold thinking.")]
@@ -632,14 +638,14 @@ def _thinking_mode_problems(run: LastTurn, count: int, fields: Fields) -> list[P
 
 
 def _is_complete(run: LastTurn, state: RuleState) -> bool:
-    """Whether the last turn waits for nothing: no pending call, not paused by the provider."""
+    """Return whether the last turn is complete: no pending call, not paused."""
     if "tool_use" in run.kinds or state.open_calls:
         return False
     return not run.kinds or not is_server_side(run.kinds[-1])
 
 
 def is_user_end_required(run: LastTurn, state: RuleState, fields: Fields) -> bool:
-    """Whether this model does not go on from words of its own that end the history."""
+    """Return whether this model requires the history to end with a user message."""
     model = parse_model_name(fields.get("model"))
     if model is None or model.maker != "anthropic" or model.version < (4, 6):
         return False
@@ -647,7 +653,7 @@ def is_user_end_required(run: LastTurn, state: RuleState, fields: Fields) -> boo
 
 
 def has_trailing_whitespace(run: LastTurn, fields: Fields) -> bool:
-    """Whether words that the model is to go on from end in white space."""
+    """Return whether text to be continued by the model ends in white space."""
     model = parse_model_name(fields.get("model"))
     if model is None or model.maker != "anthropic" or not run.blocks:
         return False
@@ -659,38 +665,36 @@ def has_trailing_whitespace(run: LastTurn, fields: Fields) -> bool:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "A0",
-        "A message is an object with a known role (`user`, `assistant`, `system`) and content that"
-        " is a string or a list of blocks. A block has a type that this role may hold. A call "
-        "names its tool.",
+        "A message has a known role (`user`, `assistant`, `system`) and content that is a string "
+        "or blocks; a block has a type that this role may hold; a call names its tool.",
         "error",
-        "The shape is corrected: an unknown role becomes `user`, plain data becomes text, a "
-        "misplaced call is written as text.",
+        "The shape is corrected: unknown roles become `user`, plain data and misplaced calls "
+        "become text.",
     ),
     RuleSpec(
         "A1",
-        "Every `tool_use` is answered in the next message, and results come before other blocks.",
+        "Every `tool_use` is answered in the next message, results first.",
         "error",
-        "Late results move to the front. A missing one becomes `[no result was recorded for this "
-        "call]`.",
+        "Late results move there. A missing one becomes `[no result was recorded for this call]`.",
     ),
     RuleSpec(
         "A2",
         "A `tool_result` answers a call of the turn before it.",
         "error",
-        "It becomes user text that says so.",
+        "It becomes user text.",
     ),
     RuleSpec(
         "A3",
-        "Call ids are unique, and each call has one result.",
+        "Call ids are unique; each call has one result.",
         "error",
-        "The first result stays. A repeated id gets a number on both sides.",
+        "The first result stays. A repeated id gets a number.",
     ),
     RuleSpec(
         "A4",
-        "An id consists of letters, digits, `_` and `-`. A call's `input` is an object.",
+        "An id has letters, digits, `_` and `-`. A call's `input` is an object.",
         "error",
-        "The id is rewritten on both sides. A JSON object in a string is unpacked; anything else "
-        'goes into `{"input": …}`.',
+        'The id is rewritten. JSON in a string is unpacked; anything else goes into `{"input": '
+        "…}`.",
     ),
     RuleSpec(
         "A5",
@@ -700,57 +704,53 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "A6",
-        "No message without content, no blank text, no cache breakpoint on empty text.",
+        "No empty message, no blank text, no cache breakpoint on empty text.",
         "error",
-        "The blank block goes, and the message if it is empty then. Where one must stand, it says "
-        "`[blank]`. A breakpoint inside a result is removed.",
+        "Blank blocks go; a message that would be empty goes or says `[blank]`. A breakpoint "
+        "inside a result is removed.",
     ),
     RuleSpec(
         "A7",
-        "The first message is the user's, or opens with a `compaction` block. From Claude 4.6 on "
-        "the last one is the user's too; before, it must not end in white space.",
+        "The first message is the user's, or opens with `compaction`. From Claude 4.6 on the last "
+        "one is the user's too; before, it must not end in white space.",
         "error",
-        "A user message is added at the front or the end, or the white space is cut.",
+        "A user message is added, or the white space is cut.",
     ),
     RuleSpec(
         "A8",
-        "A tool that the provider ran keeps call and result together. The result has the type of "
-        "that tool, and the tool is declared in `tools`.",
+        "A tool run by the provider keeps call and result together, with a result of its type, and"
+        " is declared in `tools`.",
         "error",
-        "A single half is removed. An open call of an earlier turn gets a result. A missing "
-        "declaration is only reported.",
+        "A single half is removed; an open call of an earlier turn gets a result.",
     ),
     RuleSpec(
         "A9",
         "`thinking` and `redacted_thinking` come back as they were sent.",
         "error",
-        "Thinking at the end gets text behind it; otherwise the thinking of that turn is removed "
-        "as a whole.",
+        "The thinking of that turn is removed, or gets text behind it.",
     ),
     RuleSpec(
         "A10",
-        "With thinking of type `enabled`, the last turn that calls tools starts with thinking.",
+        "With thinking `enabled`, the last turn that calls tools starts with thinking.",
         "error",
         "None: reported only.",
     ),
     RuleSpec(
         "A11",
-        "Thinking stands first in its turn and never last. With type `disabled` the final turn "
-        "holds none.",
+        "Thinking stands first in its turn and never last. With thinking `disabled` the final turn"
+        " holds none.",
         "error",
-        "The thinking of that turn is removed as a whole.",
+        "The thinking of that turn is removed.",
     ),
     RuleSpec(
         "A14",
-        "The model supports the thinking mode and the tool choice. `any` and `tool` are reported "
-        "for models that always think, and with thinking `enabled`.",
+        "The model supports the thinking mode and the tool choice.",
         "error",
         "None: reported only.",
     ),
     RuleSpec(
         "A15",
-        "A field of a beta comes with the name of that beta (`context_management`, "
-        "`block_binding`, `clear_at`). Checked only if the request lists its betas.",
+        "A beta's field comes with the beta's name, if the request lists its betas.",
         "error",
         "None: reported only.",
     ),
@@ -763,14 +763,13 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "A16",
         "A `system` message follows a user turn or a server tool's result, precedes an assistant "
-        "turn, and is never first. With `clear_at` it holds text without breakpoints only.",
+        "turn, and is never first. With `clear_at` it holds text without breakpoints.",
         "error",
-        "It moves behind the user's turn, which is added if missing. An impossible `clear_at` or "
-        "breakpoint is removed.",
+        "It moves behind the user's turn. A wrong `clear_at` or breakpoint is removed.",
     ),
     RuleSpec(
         "A16",
-        "Older models may not know system messages inside the history.",
+        "Older models may not know system messages in the history.",
         "warning",
     ),
     RuleSpec(
@@ -793,15 +792,14 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "A21",
-        "At most four cache breakpoints, and none of one hour behind one of five minutes.",
+        "At most four cache breakpoints, and none of an hour behind one of five minutes.",
         "error",
-        "The oldest breakpoints in the history are removed; an hour behind five minutes becomes "
-        "five minutes. Those on `system` and `tools` stay.",
+        "The oldest in the history are removed; the hour becomes five minutes.",
     ),
     RuleSpec(
         "A22",
-        "At most 600 images (100 for Claude before 4.6), 8,000 pixels a side (2,000 with more than"
-        " 20 images), 100,000 messages, and 33,554,432 bytes.",
+        "At most 600 images (100 before Claude 4.6), 8,000 pixels a side (2,000 with over 20 "
+        "images), 100,000 messages, 33,554,432 bytes.",
         "error",
         "None: reported only.",
     ),

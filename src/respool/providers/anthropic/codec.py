@@ -26,7 +26,7 @@ REASONING_TYPES = frozenset({"thinking", "redacted_thinking"})
 
 
 def is_server_result(kind: object) -> bool:
-    """Whether a block type is the result of a tool that the provider ran."""
+    """Return whether a block type is the result of a tool that the provider ran."""
     return isinstance(kind, str) and kind.endswith("_tool_result")
 
 
@@ -38,7 +38,7 @@ class AnthropicCodec:
     head_fields: tuple[str, ...] = ("system", "tools")
 
     def is_model_made(self, message: JSON) -> bool:
-        """Whether the model wrote this message."""
+        """Return whether the model wrote this message."""
         return isinstance(message, dict) and cast(Object, message).get("role") == "assistant"
 
     def decode(self, row: int, message: JSON) -> list[Part]:
@@ -54,7 +54,7 @@ class AnthropicCodec:
             return [] if content is None else [_opaque(Ref(row, ("content",)), speaker, content)]
         parts: list[Part] = []
         for position, block in enumerate(cast(list[JSON], content)):
-            _decode_block(parts, row, ("content", position), speaker, block)
+            _decode_block(parts, row, path=("content", position), speaker=speaker, block=block)
         return parts
 
     def decode_head(self, fields: Fields) -> list[Part]:
@@ -71,15 +71,15 @@ class AnthropicCodec:
         return parts + [Part(ref, "opaque", "system", compact_json(tool)) for tool in known]
 
     def has_locked_calls(self, model: Sequence[Part]) -> bool:
-        """Calls of one turn may go one by one; its thinking goes with the first of them."""
+        """False: calls of one turn may be removed one by one; the thinking goes with the first."""
         return False
 
     def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
-        """Nothing outside reasoning needs it by name."""
+        """False: nothing outside reasoning refers to it."""
         return False
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
-        """The message with `text` in place of what the part said."""
+        """The message with `text` in place of the part's text."""
         part = relocate_text(message, part)
         path = part.ref.path
         if path == ("content",):
@@ -91,14 +91,14 @@ class AnthropicCodec:
         return message if new is block else put(message, path, new)
 
     def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
-        """The message without these blocks; None when nothing is left."""
+        """The message without these blocks; None if nothing is left."""
         parts = [relocate_text(message, part) for part in parts]
         content = cast(Object, message).get("content") if isinstance(message, dict) else None
         if not isinstance(content, list):
             return None
         paths = [part.ref.path for part in parts]
         gone = {path[1] for path in paths if len(path) == 2}
-        inner: dict[str | int, set[str | int]] = {}  # what goes out of a result that stays
+        inner: dict[str | int, set[str | int]] = {}  # items removed from a result that stays
         for path in paths:
             if len(path) > 2:
                 inner.setdefault(path[1], set()).add(path[3])
@@ -110,11 +110,11 @@ class AnthropicCodec:
         return put(message, ("content",), left) if left else None
 
     def unbind(self, message: JSON) -> JSON:
-        """Nothing outside the thinking blocks refers to them."""
+        """The message unchanged: nothing outside the thinking blocks refers to them."""
         return message
 
     def join(self, before: JSON, after: JSON) -> list[JSON] | None:
-        """Neighbours of one role may stay; a system message stands between user and assistant."""
+        """Insert a user turn around a system message where needed; other neighbours stay."""
         roles = (_role(before), _role(after))
         if roles == ("assistant", "system"):
             said = {"role": "user", "content": [{"type": "text", "text": CONTINUE_TEXT}]}
@@ -122,11 +122,11 @@ class AnthropicCodec:
         return [after, before] if roles == ("system", "user") else None
 
     def merge(self, messages: Sequence[JSON]) -> JSON | None:
-        """Neighbours stay what they are."""
+        """None: neighbours stay separate."""
         return None
 
     def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
-        """The message with a cache mark on the part's block; thinking cannot carry one."""
+        """The message with a cache breakpoint on the part's block; thinking cannot carry one."""
         part = relocate_text(message, part)
         path = part.ref.path[:2]
         if path == ("content",) and part.kind == "text":
@@ -148,7 +148,7 @@ def _speaker(role: object) -> Speaker:
 
 
 def _decode_block(
-    parts: list[Part], row: int, path: BlockPath, speaker: Speaker, block: JSON
+    parts: list[Part], row: int, *, path: BlockPath, speaker: Speaker, block: JSON
 ) -> None:
     ref = Ref(row, path)
     if not isinstance(block, dict):
@@ -180,14 +180,14 @@ def _call(ref: Ref, block: Object) -> Part:
         "call",
         "model",
         compact_json(block.get("input")),
-        _string(block.get("name")),
-        _string(block.get("id")),
+        name=_string(block.get("name")),
+        id=_string(block.get("id")),
         server=block.get("type") != "tool_use",
     )
 
 
 def _decode_result(parts: list[Part], ref: Ref, block: Object) -> None:
-    """A result's text as one part, and each image or document in it as another."""
+    """A result's text as one part, and each image or document in it as a part of its own."""
     content = block.get("content")
     texts: list[str] = []
     media: list[Part] = []
@@ -215,7 +215,7 @@ def _decode_result(parts: list[Part], ref: Ref, block: Object) -> None:
 
 
 def _server_result(ref: Ref, block: Object) -> Part:
-    """A result of the provider's; a file that it fetched weighs as one."""
+    """A server-side result; a fetched file counts as a document."""
     text, weight = text_and_media_tokens("anthropic", block.get("content", ""))
     id = _string(block.get("tool_use_id"))
     return Part(ref, "result", "model", text, id=id, server=True, weight=weight)
@@ -234,7 +234,7 @@ def _reasoning(ref: Ref, block: Object) -> Part:
 
 
 def _media(ref: Ref, speaker: Speaker, block: Object) -> Part:
-    """An image or document; what has plain text is counted by it."""
+    """An image or document; one with plain text is counted by its text."""
     source = block.get("source")
     origin = cast(Object, source) if isinstance(source, dict) else {}
     data = origin.get("data") if isinstance(origin.get("data"), str) else None
@@ -257,7 +257,7 @@ def _media(ref: Ref, speaker: Speaker, block: Object) -> Part:
 
 
 def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
-    """A document by what it is made of: its text is text, a picture in it weighs as one."""
+    """The text of a document made of blocks, and the tokens of its images."""
     spoken = [item for item in items if is_text_item(item, "text")]
     said = "\n".join(cast(str, item["text"]) for item in spoken)
     weight = 0
@@ -270,7 +270,7 @@ def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
 
 
 def _opaque(ref: Ref, speaker: Speaker, block: JSON) -> Part:
-    """A block that is carried along untouched; its text only serves to count it."""
+    """A block that is never edited; its text is only counted."""
     text, weight = countable_text("anthropic", block)
     return Part(ref, "opaque", speaker, text, weight=weight)
 
@@ -280,7 +280,7 @@ def _string(value: object) -> str:
 
 
 def _replace_in(block: Object, part: Part, text: str) -> Object:
-    """The block saying `text`, with its media and marks; the block itself if it has no words."""
+    """The block with new text, its media and breakpoints; the block itself if it has no text."""
     if part.server:
         return block
     if part.kind == "call":

@@ -11,7 +11,7 @@ from ..base import OutputMessage, Role, without_breakpoints
 from .check import is_effort_only
 
 _ROLES: dict[object, Role] = {"user": "user", "assistant": "model"}
-_OWNER_FIELDS = ("server_name", "toolset_name")  # whose tool a call is of
+_OWNER_FIELDS = ("server_name", "toolset_name")  # the owner of a called tool
 _ENCRYPTED_FIELDS = (
     "encrypted_content",
     "encrypted_index",
@@ -25,37 +25,37 @@ class AnthropicRenderer:
     requires_leading_thinking = True  # A11
 
     def role(self, message: JSON) -> Role:
-        """Whose message it is."""
+        """The sender of a message."""
         said = get(message, ("role",))
         return _ROLES.get(said, "other") if isinstance(said, str) else "other"
 
     def block(self, message: JSON, part: Part) -> JSON:
-        """The block itself; citations of a search go with its results, which they point at."""
+        """The block, without citations of search results that are removed."""
         if part.ref.path == ("content",):
             return {"type": "text", "text": part.text}
         block = get(message, part.ref.path[:2])
         return without(block, ("citations",)) if _has_citations(block, part) else block
 
     def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
-        """Its role, and whatever else it has."""
+        """The role, and all other fields."""
         holder = cast(Object, message) if isinstance(message, dict) else {}
         return {key: one for key, one in holder.items() if key != "content"}
 
     def join_fields(self, before: Object, after: Object) -> Object:
-        """Both, the later one winning."""
+        """The fields of both; the later ones win."""
         return {**before, **after}
 
     def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A text block."""
-        mark = (
+        breakpoint = (
             {"cache_control": breakpoints["cache_control"]}
             if "cache_control" in breakpoints
             else {}
         )
-        return {"type": "text", "text": text, **mark}
+        return {"type": "text", "text": text, **breakpoint}
 
     def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
-        """Its text; what only the provider can read in its own results is left out."""
+        """The text; encrypted content of server-side results is left out."""
         if part.kind == "call":
             block = cast(Object, get(message, part.ref.path))
             whose = {key: block[key] for key in _OWNER_FIELDS if block.get(key)}
@@ -65,11 +65,11 @@ class AnthropicRenderer:
         return compact_json(_without_encrypted(get(message, (*part.ref.path, "content")), 40)), ()
 
     def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
-        """Images and documents stand in a user's message as they stood in a result."""
+        """Images and documents, unchanged."""
         return [without_breakpoints(get(message, part.ref.path))]
 
     def is_model_turn_required(self, before: JSON) -> bool:
-        """A system message stands before the assistant, or last (A16)."""
+        """Return whether this is a system message: it precedes the assistant, or is last (A16)."""
         is_system = get(before, ("role",)) == "system"
         return is_system and not is_effort_only(before)
 

@@ -64,21 +64,23 @@ from .request_rules import (
 )
 
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
-_SHOWABLE = frozenset({"image", "document", "search_result"})  # what a user can show as well
+_SHOWABLE = frozenset(
+    {"image", "document", "search_result"}
+)  # blocks that a user message can hold, too
 
 
 def text_block(text: str) -> Object:
-    """A block that says this."""
+    """A block with this text."""
     return {"type": "text", "text": text}
 
 
 def user_message(text: str) -> Object:
-    """A message in which the user says this."""
+    """A user message with this text."""
     return {"role": "user", "content": [text_block(text)]}
 
 
 def with_blocks(message: JSON, blocks: list[JSON]) -> JSON:
-    """The message with these blocks; the same object when nothing changed."""
+    """The message with these blocks; the same object if nothing changed."""
     old = cast(Object, message).get("content")
     if isinstance(old, str):
         same = blocks == [text_block(old)]
@@ -91,12 +93,12 @@ def with_blocks(message: JSON, blocks: list[JSON]) -> JSON:
 
 
 def without_thinking(blocks: Sequence[JSON]) -> list[JSON]:
-    """The blocks that are no thinking."""
+    """The blocks without thinking."""
     return [block for block in blocks if type_of(block) not in REASONING_TYPES]
 
 
 def with_type(item: JSON) -> JSON | None:
-    """Something without a type as a text block; None when it says nothing."""
+    """A value without a type as a text block; None if it is empty."""
     holder = cast(Object, item) if isinstance(item, dict) else {}
     if isinstance(holder.get("text"), str):
         return {**holder, "type": "text"} if holder["text"].strip() else None
@@ -105,7 +107,7 @@ def with_type(item: JSON) -> JSON | None:
 
 
 def valid_result(result: Object, id: str) -> Object:
-    """A result that answers this id, with content that it can have."""
+    """A result for this id, with valid content."""
     if result.get("tool_use_id") != id:
         result = {**result, "tool_use_id": id}
     content = result.get("content")
@@ -118,19 +120,19 @@ def valid_result(result: Object, id: str) -> Object:
 
 
 def result_as_text(result: Object) -> list[JSON]:
-    """A result without its call, as words and pictures that a user can send, with its mark."""
+    """A result without its call, as text and images of a user, with its breakpoint."""
     content = result.get("content")
     items = cast(list[JSON], content) if isinstance(content, list) else [content or ""]
     shown = [item for item in items if type_of(item) in _SHOWABLE]
     said = "\n".join(_text_of(item) for item in items if type_of(item) not in _SHOWABLE)
-    told: list[JSON] = [text_block(unpaired_result_text(_id_of(result), said)), *shown]
+    blocks: list[JSON] = [text_block(unpaired_result_text(_id_of(result), said)), *shown]
     if result.get("cache_control") is not None:
-        told[-1] = {**told[-1], "cache_control": result["cache_control"]}
-    return told
+        blocks[-1] = {**blocks[-1], "cache_control": result["cache_control"]}
+    return blocks
 
 
 def _text_of(item: JSON) -> str:
-    """What an item of a result says; one of an unknown type is only named."""
+    """The text of a result's item; an unknown type is only named."""
     kind = type_of(item)
     if kind is None:
         return compact_json(item)
@@ -144,7 +146,7 @@ def _id_of(result: Object) -> str:
 
 
 def server_placeholder(id: str, name: str) -> Object:
-    """The result of a server-side tool whose result is lost: the provider's own error."""
+    """A placeholder for the lost result of a server-side tool: the provider's own error."""
     if name == "mcp":
         said = [text_block(NO_RESULT_TEXT)]
         return {"type": "mcp_tool_result", "tool_use_id": id, "is_error": True, "content": said}
@@ -154,12 +156,12 @@ def server_placeholder(id: str, name: str) -> Object:
 
 
 class CallIds:
-    """Ids of this step's calls that are well formed and new to the history."""
+    """Assigns ids to this step's calls that are valid and new to the history."""
 
     def __init__(self, state: RuleState) -> None:
         self._seen = state.call_counts
         self._here: dict[str, int] = {}
-        self._waiting: dict[str, deque[str]] = {}  # old id -> new ids that wait for a result
+        self._waiting: dict[str, deque[str]] = {}  # old id -> new ids without a result
 
     def of_call(self, old: JSON) -> str:
         """The id for the next call."""
@@ -173,22 +175,22 @@ class CallIds:
         new, stride = id, 1
         while new in self._seen or new in self._here:
             new = repeat_id(id, times)
-            times, stride = times + stride, stride * 2  # few tries, however many names are taken
+            times, stride = times + stride, stride * 2  # few tries, however many ids are taken
         self._here[id] = self._here.get(id, 0) + 1
         self._here.setdefault(new, 1)
         return new
 
     def of_result(self, old: JSON) -> str | None:
-        """The id that the next result with this old id answers."""
+        """The new id for the next result with this old id."""
         waiting = self._waiting.get(str(old))
         return waiting.popleft() if waiting else None
 
     def has_result_id(self, old: JSON) -> bool:
-        """Whether a call of this step had this id."""
+        """Return whether a call of this step had this id."""
         return str(old) in self._waiting
 
     def unanswered(self) -> list[str]:
-        """The ids that no result has answered."""
+        """The ids without a result."""
         return [id for waiting in self._waiting.values() for id in waiting]
 
 
@@ -196,7 +198,7 @@ UNNAMED_TOOL = "unknown"  # the tool of a call that names none
 
 
 class _PendingServerCall(NamedTuple):
-    """A server-side call without a result yet, and where it stands among the kept blocks."""
+    """A server-side call without a result, and its position among the kept blocks."""
 
     message: int
     block: int
@@ -204,7 +206,7 @@ class _PendingServerCall(NamedTuple):
 
 
 class _RepairedAnswer(Struct):
-    """A message behind the model's, while it is mended."""
+    """A message after the model's, during repair."""
 
     at: int
     message: Object
@@ -212,20 +214,20 @@ class _RepairedAnswer(Struct):
 
 
 class _StepRepairer:
-    """One step on its way to being sound; every change is noted."""
+    """Repairer of one step; records every change."""
 
     def __init__(self, step: Step, state: RuleState) -> None:
         self._step = step
         self._seen = state
         self._names = CallIds(state)
-        self._late: list[JSON] = []  # results that have to move to the front
-        self._talked = False  # whether the user has said something but results
+        self._late: list[JSON] = []  # results that must move to the front
+        self._talked = False  # the user has written more than results
         self._waiting: dict[str, list[_PendingServerCall]] = {}  # server-side calls of this step
         self._closed: set[str] = set()  # server-side calls of earlier steps with their result
         self.repairs: list[Repair] = []
 
     def rows(self) -> list[RepairedRow]:
-        """The step's messages, mended."""
+        """The repaired messages of the step."""
         step = self._step
         contents = [self._contents(step.at + k, message) for k, message in enumerate(step.model)]
         model = [self._model_blocks(step.at + k, blocks) for k, blocks in enumerate(contents)]
@@ -240,7 +242,7 @@ class _StepRepairer:
         self.repairs.append(Repair(code, f"messages[{at}]{block}", done))
 
     def _contents(self, at: int, message: JSON) -> list[JSON]:
-        """The blocks that a message has, or that can be made of what it has."""
+        """The blocks of a message, or those made from its content."""
         content = cast(Object, message).get("content")
         if isinstance(content, str | list):
             return blocks_of(message)
@@ -251,7 +253,7 @@ class _StepRepairer:
         return [] if block is None else [block]
 
     def _valid_block(self, at: int, position: int, block: JSON) -> JSON | None:
-        """The block if it can be sent, or what can be sent of it; None when there is nothing."""
+        """The block in a valid form; None if nothing of it can be sent."""
         kind = type_of(block)
         if kind is None:
             self._record("A0", at, "made it a text block, or dropped it if it was empty", position)
@@ -270,7 +272,7 @@ class _StepRepairer:
     # The model's messages.
 
     def _model_blocks(self, at: int, blocks: Sequence[JSON]) -> list[JSON]:
-        """Sound blocks with sound calls; results that stand here move behind them."""
+        """Valid blocks with valid calls; misplaced results move behind them."""
         kept: list[JSON] = []
         for position, source in enumerate(blocks):
             block = self._valid_block(at, position, source)
@@ -304,7 +306,7 @@ class _StepRepairer:
         return call
 
     def _is_expected(self, result: Object) -> bool:
-        """Whether a server-side result answers a call that waits."""
+        """Return whether a server-side result answers a pending call."""
         id = str(result.get("tool_use_id"))
         if id in self._waiting and is_result_of(result, server_tool(self._waiting[id][-1].call)):
             del self._waiting[id]
@@ -315,7 +317,7 @@ class _StepRepairer:
         return True
 
     def _settle_server_calls(self, model: list[list[JSON]]) -> None:
-        """The user speaks: calls of this step without result go, earlier ones get a stand-in."""
+        """Settle calls at a user text: drop this step's, add placeholders for earlier ones."""
         at = self._step.at
         gone = {(one.message, one.block) for calls in self._waiting.values() for one in calls}
         for k, blocks in enumerate(model if gone else []):
@@ -334,14 +336,14 @@ class _StepRepairer:
             model[0][spot:spot] = stand_ins
 
     def _unbind_call(self, block: JSON) -> JSON:
-        """A call without the tie to a server-side call that is gone."""
+        """A call without the reference to a removed server-side call."""
         caller = get(block, ("caller", "tool_id")) if type_of(block) == "tool_use" else None
         if caller is None or str(caller) not in self._waiting:
             return block
         return {key: value for key, value in cast(Object, block).items() if key != "caller"}
 
     def _repair_thinking(self, model: list[list[JSON]]) -> None:
-        """A turn's thinking stays whole and in its place, or all of it goes."""
+        """Keep a turn's thinking complete and in place, or remove all of it."""
         blocks = [block for message in model for block in message]
         thinking = [block for block in blocks if type_of(block) in REASONING_TYPES]
         if not thinking:
@@ -363,7 +365,7 @@ class _StepRepairer:
             model[last].append(text_block(BLANK_TEXT))
 
     def _model_rows(self, model: list[list[JSON]], answers: list[RepairedRow]) -> list[RepairedRow]:
-        """The model's messages; an empty one goes, unless nothing else or the end is left."""
+        """The model's messages; an empty one is removed, unless it is the only or the last one."""
         rows: list[RepairedRow] = []
         final = len(model) - 1 if not answers else -1
         left = any(model)
@@ -380,7 +382,7 @@ class _StepRepairer:
         return rows
 
     def _opening(self, model: list[list[JSON]], answers: list[RepairedRow]) -> list[RepairedRow]:
-        """The user message that a history has to start with, where it is missing."""
+        """The missing user message at the start of a history."""
         if self._step.at or (not model and any(role_of(r.message) == "user" for r in answers)):
             return []
         first = next((blocks for blocks in model if blocks), [None])[0]
@@ -389,10 +391,10 @@ class _StepRepairer:
         self._record("A7" if model else "A16", 0, "put a user message in front of it")
         return [RepairedRow(user_message(EARLIER_TEXT), None)]
 
-    # What answers them.
+    # The answers.
 
     def _answers(self, model: list[list[JSON]]) -> list[RepairedRow]:
-        """Results first and complete, then what else was said, then system messages."""
+        """The answers in order: complete results, other content, system messages."""
         step = self._step
         first = step.at + step.model_count
         users: list[_RepairedAnswer] = []
@@ -414,7 +416,7 @@ class _StepRepairer:
         return rows
 
     def _answer(self, at: int, source: JSON) -> _RepairedAnswer:
-        """A message as the user or the system can have said it."""
+        """A valid message of the user or the system."""
         if not isinstance(source, dict):
             self._record("A0", at, "made it a message of the user")
             block = with_type(source)
@@ -436,30 +438,30 @@ class _StepRepairer:
         return answer
 
     def _answer_block(self, answer: _RepairedAnswer, position: int, source: JSON) -> list[JSON]:
-        """What is sent of a block; a result that comes too late is put aside."""
+        """The valid form of a block; a late result is set aside."""
         block = self._valid_block(answer.at, position, source)
         kind, role = type_of(block), answer.message["role"]
         if block is None:
             return []
         if kind == "tool_result":
             late = self._talked or role == "system"
-            told = self._result(answer.at, position, cast(Object, block), late)
+            kept = self._result(answer.at, position, cast(Object, block), late)
         elif kind not in MISPLACED_TYPES[role]:
-            told = [block]
+            kept = [block]
         elif kind == "tool_use":
-            self._record("A0", answer.at, "told the call as text", position)
+            self._record("A0", answer.at, "made the call a text", position)
             call = cast(Object, block)
             said = misplaced_call_text(str(call.get("name")), compact_json(call.get("input")))
-            told = [text_block(said)]
+            kept = [text_block(said)]
         else:
             self._record("A0", answer.at, "dropped the thinking, which is not the user's", position)
-            told = []
+            kept = []
         if role == "user":
-            self._talked = self._talked or has_more_than_results(role, map(type_of, told))
-        return told
+            self._talked = self._talked or has_more_than_results(role, map(type_of, kept))
+        return kept
 
     def _result(self, at: int, position: int, result: Object, late: bool) -> list[JSON]:
-        """A result in its place; nothing where it has to move or go; or its words."""
+        """A result in its place, or as text; None if it moves or is removed."""
         old = result.get("tool_use_id")
         id = self._names.of_result(old)
         if id is not None:
@@ -477,11 +479,11 @@ class _StepRepairer:
         if self._names.has_result_id(old):
             self._record("A3", at, "dropped the second result of one call", position)
             return []
-        self._record("A2", at, "told the result as text, for no call waits for it", position)
+        self._record("A2", at, "made the result a text: it has no call", position)
         return result_as_text(result)
 
     def _put_results(self, users: Sequence[_RepairedAnswer]) -> None:
-        """Late results and stand-ins right before the first thing that is no result."""
+        """Insert late results and placeholders before the first block that is no result."""
         for id in self._names.unanswered():
             self._record("A1", self._step.at, f"put a stand-in result for call {id!r}")
             self._late.append({"type": "tool_result", "tool_use_id": id, "content": NO_RESULT_TEXT})
@@ -494,7 +496,7 @@ class _StepRepairer:
             users[-1].blocks += self._late
 
     def _nonempty_messages(self, users: Sequence[_RepairedAnswer]) -> list[_RepairedAnswer]:
-        """The user's messages that hold something; if none does, the first one says so."""
+        """The non-empty user messages; if there is none, the first with a placeholder."""
         kept = [user for user in users if user.blocks]
         if not kept and users:
             kept = [users[0]]
@@ -507,7 +509,7 @@ class _StepRepairer:
     def _ordered_rows(
         self, answers: Sequence[_RepairedAnswer], users: set[int]
     ) -> list[RepairedRow]:
-        """The rows in order; a system message moves behind the user's where one follows it."""
+        """The rows in order; a system message moves behind a user message that follows it."""
         rows: list[RepairedRow] = []
         moved: list[RepairedRow] = []
         last = max((k for k, a in enumerate(answers) if id(a) in users), default=-1)
@@ -531,7 +533,7 @@ class _StepRepairer:
     def _is_user_turn_missing(
         self, others: Sequence[_RepairedAnswer], model: list[list[JSON]]
     ) -> bool:
-        """Whether system messages stand where only the user's turn may stand before them."""
+        """Return whether system messages lack the user turn before them."""
         if not model or all(is_effort_only(answer.message) for answer in others):
             return False
         last = [blocks for blocks in model if blocks][-1:]
@@ -539,11 +541,11 @@ class _StepRepairer:
 
 
 def _as_user_message(message: Object) -> Object:
-    """What a message of no known role says, said by the user; all of it where it has no content."""
+    """A message of an unknown role as a user message; all of it if it has no content."""
     content = message.get("content")
     if content is None:
-        told = {key: value for key, value in message.items() if key != "role"}
-        content = compact_json(told) if told else ""
+        rest = {key: value for key, value in message.items() if key != "role"}
+        content = compact_json(rest) if rest else ""
     return {"role": "user", "content": content}
 
 
@@ -552,7 +554,7 @@ def _has_more_than_results(message: JSON) -> bool:
 
 
 def _insert_behind(rows: list[RepairedRow], moved: list[RepairedRow], at: int) -> list[RepairedRow]:
-    """The rows with the moved ones behind the row from this source."""
+    """The rows with the moved ones after the row from this source."""
     spot = next(k for k, row in enumerate(rows) if row.source == at) + 1
     return [*rows[:spot], *moved, *rows[spot:]]
 
@@ -572,7 +574,7 @@ class AnthropicRepairer:
     """Anthropic's repairs."""
 
     def repair_step(self, step: Step, state: RuleState, fields: Fields | None) -> StepRepair | None:
-        """The mended step, or None when nothing is broken."""
+        """The repaired step, or None if nothing is broken."""
         problems = _RULES.check_step(step, state, fields)
         if not any(p.severity == "error" and p.code in REPAIRED_CODES for p in problems):
             return None
@@ -582,7 +584,7 @@ class AnthropicRepairer:
     def repair_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> EndRepair | None:
-        """A history that ends on words of the assistant gets a user turn, where it needs one."""
+        """Add a user turn to a history that ends on assistant text, if one is required."""
         if fields is None or not count:
             return None
         run = last_turn(count, message_at)
@@ -608,17 +610,17 @@ class AnthropicRepairer:
     def limit_breakpoints(
         self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> EndRepair | None:
-        """Marks only where they may stand, the newest four, none longer than those before."""
+        """Keep the newest four valid breakpoints, none longer-lived than one before."""
         rows = _BreakpointRows(dict(rows_with_breakpoints))
         for row, message in rows_with_breakpoints:
             if has_useless_breakpoint(message):
-                rows.change(row, strip_breakpoints(message), "A16", "took off the cache mark")
+                rows.change(row, strip_breakpoints(message), "A16", "removed the cache breakpoint")
             rows.strip_empty(row)
         head = head_breakpoints(fields or {})
-        room = MAX_BREAKPOINTS - len(head) - has_automatic_breakpoint(fields or {})
-        if room >= 0:
-            rows.keep_newest(room)
-        rows.shorten(all(is_one_hour(mark) for _, mark in head))
+        limit = MAX_BREAKPOINTS - len(head) - has_automatic_breakpoint(fields or {})
+        if limit >= 0:
+            rows.keep_newest(limit)
+        rows.shorten(all(is_one_hour(control) for _, control in head))
         return EndRepair(rows.changes, {}, rows.repairs) if rows.repairs else None
 
 
@@ -646,7 +648,7 @@ def _trim_end(message: JSON) -> JSON:
 
 
 class _BreakpointRows:
-    """The rows that carry cache marks, while marks are taken off them."""
+    """The rows that carry cache breakpoints, during their removal."""
 
     def __init__(self, messages: dict[int, JSON]) -> None:
         self._messages = messages
@@ -659,28 +661,30 @@ class _BreakpointRows:
 
     def _breakpoints(self) -> list[tuple[int, BlockPath, Object]]:
         return [
-            (row, path, mark)
+            (row, path, control)
             for row, message in self._messages.items()
-            for path, mark in message_breakpoints(message)
+            for path, control in message_breakpoints(message)
         ]
 
     def strip_empty(self, row: int) -> None:
-        """Take the marks off texts inside results that are empty."""
+        """Remove breakpoints from empty texts inside results."""
         for path in empty_texts_with_breakpoint(self._messages[row]):
             bare = without(self._messages[row], (*path, "cache_control"))
-            self.change(row, bare, "A6", "took the cache mark off an empty text")
+            self.change(row, bare, "A6", "removed the cache breakpoint from an empty text")
 
-    def keep_newest(self, room: int) -> None:
-        """Take the oldest marks off until no more than `room` are left."""
-        marks = self._breakpoints()
-        for row, path, _ in marks[: max(len(marks) - room, 0)]:
+    def keep_newest(self, limit: int) -> None:
+        """Remove the oldest breakpoints until at most `limit` are left."""
+        found = self._breakpoints()
+        for row, path, _ in found[: max(len(found) - limit, 0)]:
             bare = without(self._messages[row], (*path, "cache_control"))
-            self.change(row, bare, "A21", "took off an old cache mark beyond the fourth")
+            self.change(row, bare, "A21", "removed an old cache breakpoint beyond the fourth")
 
     def shorten(self, long: bool) -> None:
-        """Let no mark last longer than one before it; `long`: no short one stood before."""
-        for row, path, mark in self._breakpoints():
-            if is_one_hour(mark) and not long:
+        """Let no breakpoint last longer than one before it; `long`: no short one came before."""
+        for row, path, control in self._breakpoints():
+            if is_one_hour(control) and not long:
                 short = without(self._messages[row], (*path, "cache_control", "ttl"))
-                self.change(row, short, "A21", "let the mark last 5m, as the one before it")
-            long = long and is_one_hour(mark)
+                self.change(
+                    row, short, "A21", "set the breakpoint's lifetime to 5m, like the one before it"
+                )
+            long = long and is_one_hour(control)

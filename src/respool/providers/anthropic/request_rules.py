@@ -37,7 +37,7 @@ BETA_FIELDS = {
 
 
 def check_whole_request(messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
-    """Everything that is judged on the request as a whole."""
+    """Problems of the request as a whole."""
     model = parse_model_name(fields.get("model")) if fields else None
     found = [*_size_problems(messages), *_image_problems(messages, model)]
     found += _breakpoint_problems(messages, fields or {})
@@ -70,7 +70,7 @@ def _place(ref: Ref) -> str:
 
 
 def blocks_in(messages: Sequence[JSON]) -> Iterator[tuple[Ref, Object]]:
-    """Every block of the history with where it stands, blocks inside results included."""
+    """Every block of the history with its path, blocks inside results included."""
     for at, message in enumerate(messages):
         for path, block in _blocks_of(message):
             yield Ref(at, path), block
@@ -101,19 +101,19 @@ def _size_problems(messages: Sequence[JSON]) -> list[Problem]:
 
 
 def _max_images(model: ModelName | None) -> int:
-    """How many images a request may hold; a model that is not known is not judged as an old one."""
+    """The maximum of images in a request; an unknown model counts as a new one."""
     if model is None or model.maker != "anthropic" or model.version >= LARGER_WINDOW_SINCE:
         return MAX_IMAGES
     return MAX_IMAGES_SMALL_WINDOW
 
 
 def _image_problems(messages: Sequence[JSON], model: ModelName | None) -> list[Problem]:
-    """Number and size of images, old results included."""
+    """Problems of the number and size of images, old results included."""
     images = [(ref, block) for ref, block in blocks_in(messages) if block.get("type") == "image"]
     found: list[Problem] = []
-    most = _max_images(model)
-    if len(images) > most:
-        why = f"{len(images)} images; at most {most} are allowed."
+    max_images = _max_images(model)
+    if len(images) > max_images:
+        why = f"{len(images)} images; at most {max_images} are allowed."
         found.append(Problem("A22", "messages", why))
     limit = MAX_IMAGE_SIDE_OF_MANY if len(images) > MANY_IMAGES else MAX_IMAGE_SIDE
     for ref, block in images:
@@ -127,7 +127,7 @@ def _image_problems(messages: Sequence[JSON], model: ModelName | None) -> list[P
 
 
 def _tools_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
-    """Calls need tool definitions, server-side ones their own."""
+    """Problems of missing tool definitions; server-side calls need their own."""
     blocks = list(blocks_in(messages))
     tools = fields.get("tools")
     declared = cast(list[JSON], tools) if isinstance(tools, list) else []
@@ -148,7 +148,7 @@ def _tools_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
 
 
 def _change_problems(blocks: list[tuple[Ref, Object]], names: set[str]) -> list[Problem]:
-    """Tools added or removed on the way must have been declared."""
+    """Problems of undeclared tools that are added or removed within the history."""
     found: list[Problem] = []
     known = set(names)
     for ref, block in blocks:
@@ -166,7 +166,7 @@ def _change_problems(blocks: list[tuple[Ref, Object]], names: set[str]) -> list[
 
 
 def _thinking_config_problems(model: ModelName | None, fields: Fields) -> list[Problem]:
-    """Thinking modes that the model does not have."""
+    """Problems of thinking modes that the model does not have."""
     mode = fields.get("thinking")
     kind = cast(Object, mode).get("type") if isinstance(mode, dict) else None
     if model is None or model.maker != "anthropic":
@@ -187,7 +187,7 @@ def _thinking_config_problems(model: ModelName | None, fields: Fields) -> list[P
 
 
 def _system_support_problems(messages: Sequence[JSON], model: ModelName | None) -> list[Problem]:
-    """Older models know no system messages inside the history; reports differ on which."""
+    """Problems of system messages inside the history, which older models do not support."""
     if model is None or model.maker != "anthropic" or model.version >= (4, 8):
         return []
     at = next(
@@ -206,7 +206,7 @@ def _system_support_problems(messages: Sequence[JSON], model: ModelName | None) 
 
 
 def _beta_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
-    """Beta fields whose beta is not named; judged only where the request lists its betas."""
+    """Problems of beta fields without their beta, if the request lists its betas."""
     betas = fields.get("betas", fields.get("anthropic_beta"))
     if not isinstance(betas, list):
         return []
@@ -225,7 +225,7 @@ def _beta_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
 
 
 def _cleared_problems(messages: Sequence[JSON]) -> list[Problem]:
-    """System messages that are to be cleared, where no beta is named at all."""
+    """Problems of system messages to be cleared if no beta is listed."""
     return [
         Problem("A15", f"messages[{at}].clear_at", "Field 'clear_at' needs its beta to be named.")
         for at, message in enumerate(messages)
@@ -236,7 +236,7 @@ def _cleared_problems(messages: Sequence[JSON]) -> list[Problem]:
 
 
 def _edit_order_problems(fields: Fields) -> list[Problem]:
-    """Clearing of thinking is listed before any other edit."""
+    """Problems of the order of edits: clearing of thinking comes first."""
     config = fields.get("context_management")
     edits = cast(Object, config).get("edits") if isinstance(config, dict) else None
     kinds = [
@@ -252,31 +252,31 @@ def _edit_order_problems(fields: Fields) -> list[Problem]:
 
 
 def head_breakpoints(fields: Fields) -> list[tuple[str, Object]]:
-    """The cache marks on tools and system blocks, in the order the provider reads them."""
+    """The cache breakpoints on tools and system blocks, in the provider's order."""
     found: list[tuple[str, Object]] = []
     for name in ("tools", "system"):
         items = fields.get(name)
         for k, item in enumerate(cast(list[JSON], items) if isinstance(items, list) else []):
-            mark = cast(Object, item).get("cache_control") if isinstance(item, dict) else None
-            if isinstance(mark, dict):
-                found.append((f"{name}[{k}]", cast(Object, mark)))
+            control = cast(Object, item).get("cache_control") if isinstance(item, dict) else None
+            if isinstance(control, dict):
+                found.append((f"{name}[{k}]", cast(Object, control)))
     return found
 
 
 def message_breakpoints(message: JSON) -> list[tuple[BlockPath, Object]]:
-    """The cache marks of one message with the paths of their blocks, in order."""
+    """The cache breakpoints of one message with the paths of their blocks, in order."""
     if not count_breakpoints(message):
         return []
     found: list[tuple[BlockPath, Object]] = []
     for path, block in _blocks_of(message):
-        mark = block.get("cache_control")
-        if isinstance(mark, dict):
-            found.append((path, cast(Object, mark)))
+        control = block.get("cache_control")
+        if isinstance(control, dict):
+            found.append((path, cast(Object, control)))
     return found
 
 
 def has_useless_breakpoint(message: JSON) -> bool:
-    """A system message that is to be cleared cannot carry a mark."""
+    """Return whether a system message to be cleared carries a breakpoint."""
     if not isinstance(message, dict) or cast(Object, message).get("role") != "system":
         return False
     cleared = cast(Object, message).get("clear_at") not in (None, "never")
@@ -284,7 +284,7 @@ def has_useless_breakpoint(message: JSON) -> bool:
 
 
 def empty_texts_with_breakpoint(message: JSON) -> list[BlockPath]:
-    """Where empty texts inside results carry a mark; empty texts beside them are wrong anyway."""
+    """Paths of empty texts inside results that carry a breakpoint; others are invalid anyway."""
     if not count_breakpoints(message):
         return []
     return [
@@ -295,63 +295,67 @@ def empty_texts_with_breakpoint(message: JSON) -> list[BlockPath]:
 
 
 def _is_empty_with_breakpoint(block: JSON) -> bool:
-    """Whether a block is an empty text with a mark."""
+    """Return whether a block is an empty text with a breakpoint."""
     holder = cast(Object, block) if isinstance(block, dict) else {}
     empty = holder.get("type") == "text" and holder.get("text") == ""
     return empty and isinstance(holder.get("cache_control"), dict)
 
 
 def _useless_breakpoint_problems(
-    messages: Sequence[JSON], marked: Sequence[int], fields: Fields
+    messages: Sequence[JSON], rows: Sequence[int], fields: Fields
 ) -> list[Problem]:
-    """Marks that nothing can carry: on empty texts, and on what is to be cleared."""
-    why = "An empty text cannot carry a cache mark."
+    """Problems of breakpoints on empty texts and on messages to be cleared."""
+    why = "An empty text cannot carry a cache breakpoint."
     system = fields.get("system")
     blocks = cast(list[JSON], system) if isinstance(system, list) else []
     places = [f"system[{k}]" for k, block in enumerate(blocks) if _is_empty_with_breakpoint(block)]
     places += [
-        _place(Ref(at, path)) for at in marked for path in empty_texts_with_breakpoint(messages[at])
+        _place(Ref(at, path)) for at in rows for path in empty_texts_with_breakpoint(messages[at])
     ]
-    cleared = "A message with clear_at cannot carry a cache mark."
+    cleared = "A message with clear_at cannot carry a cache breakpoint."
     return [Problem("A6", place, why) for place in places] + [
         Problem("A16", f"messages[{at}]", cleared)
-        for at in marked
+        for at in rows
         if has_useless_breakpoint(messages[at])
     ]
 
 
 def _breakpoint_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
-    """At most four marks, and none of one hour behind one of five minutes."""
-    marked = [at for at, message in enumerate(messages) if count_breakpoints(message)]
-    found = _useless_breakpoint_problems(messages, marked, fields)
-    marks = head_breakpoints(fields) + [
-        (_place(Ref(at, path)), mark)
-        for at in marked
-        for path, mark in message_breakpoints(messages[at])
+    """Problems of the number of breakpoints, and of one hour after five minutes."""
+    rows = [at for at, message in enumerate(messages) if count_breakpoints(message)]
+    found = _useless_breakpoint_problems(messages, rows, fields)
+    breakpoints = head_breakpoints(fields) + [
+        (_place(Ref(at, path)), control)
+        for at in rows
+        for path, control in message_breakpoints(messages[at])
     ]
-    count = len(marks) + has_automatic_breakpoint(fields)
+    count = len(breakpoints) + has_automatic_breakpoint(fields)
     if count > MAX_BREAKPOINTS:
-        place = marks[MAX_BREAKPOINTS - has_automatic_breakpoint(fields)][0]
+        place = breakpoints[MAX_BREAKPOINTS - has_automatic_breakpoint(fields)][0]
         found.append(
-            Problem("A21", place, f"{count} cache marks; at most {MAX_BREAKPOINTS} are allowed.")
+            Problem(
+                "A21", place, f"{count} cache breakpoints; at most {MAX_BREAKPOINTS} are allowed."
+            )
         )
     if has_automatic_breakpoint(fields):
-        marks.append(("cache_control", cast(Object, fields["cache_control"])))  # the last of all
-    lives = [is_one_hour(mark) for _, mark in marks]
+        breakpoints.append(
+            ("cache_control", cast(Object, fields["cache_control"]))
+        )  # the last of all
+    lives = [is_one_hour(control) for _, control in breakpoints]
     first_short = lives.index(False) if False in lives else len(lives)
     found += [
-        Problem("A21", place, "A mark of 1h must not come after one of 5m.")
-        for (place, mark) in marks[first_short:]
-        if is_one_hour(mark)
+        Problem("A21", place, "A breakpoint of 1h must not come after one of 5m.")
+        for (place, control) in breakpoints[first_short:]
+        if is_one_hour(control)
     ]
     return found
 
 
 def has_automatic_breakpoint(fields: Fields) -> bool:
-    """Whether the provider places a mark of its own, which counts as one."""
+    """Return whether the provider is asked to place a breakpoint, which counts as one."""
     return isinstance(fields.get("cache_control"), dict)
 
 
 def is_one_hour(control: Object) -> bool:
-    """Whether a mark asks for an hour."""
+    """Return whether a breakpoint has a lifetime of one hour."""
     return control.get("ttl") == "1h"

@@ -29,12 +29,14 @@ from .codec import (
     string_of,
 )
 
-SIGNATURES_SINCE = (3, 0)  # Gemini 3 and later ask for the signatures of the current turn
-MIXED_ROW_KEY = "text beside functionResponse"  # key in `Seen.items`: the last row that holds both
+SIGNATURES_SINCE = (3, 0)  # Gemini 3 and later require the signatures of the current turn
+MIXED_ROW_KEY = (
+    "text beside functionResponse"  # key in `RuleState.item_rows`: the last row that holds both
+)
 
 
 class Fault(NamedTuple):
-    """What is wrong with a content or part, before it is known where that stands."""
+    """A problem of a content or part, relative to its place."""
 
     code: str
     where: str  # inside its content: "", ".role", ".parts[2]"
@@ -42,7 +44,7 @@ class Fault(NamedTuple):
 
 
 class Mention(Struct, frozen=True, gc=False):
-    """A functionCall or functionResponse: where it stands in its turn, and what names it."""
+    """A functionCall or functionResponse: its place in the turn, its id and name."""
 
     offset: int
     position: int
@@ -75,9 +77,9 @@ def mentions_of(turn: TurnParts, kind: DataKind) -> list[Mention]:
 
 
 def pair_up(run: TurnParts, answers: TurnParts, earlier: Mapping[str, int]) -> Pairs:
-    """Pair by id; what that leaves by name, in order; what has neither takes the next call.
+    """Pair by id, then by name in order, then by position.
 
-    A response with the id of an `earlier` step's call is not one of this step's, whatever its name.
+    A response with the id of an `earlier` step's call is not paired in this step.
     """
     calls, responses = mentions_of(run, "functionCall"), mentions_of(answers, "functionResponse")
     waiting = _PendingCalls(calls)
@@ -92,7 +94,7 @@ def pair_up(run: TurnParts, answers: TurnParts, earlier: Mapping[str, int]) -> P
 
 
 class _PendingCalls:
-    """Calls without a response yet, in order; a call stands in several queues and is taken once."""
+    """Calls without a response, in order; a call is in several queues and taken once."""
 
     def __init__(self, calls: Sequence[Mention]) -> None:
         self.all = deque(range(len(calls)))
@@ -105,7 +107,7 @@ class _PendingCalls:
             self.by_name.setdefault(call.name, deque()).append(at)
 
     def take_next(self, queue: deque[int] | None) -> int | None:
-        """The next call of the queue that nobody has answered."""
+        """The next call of the queue without a response."""
         while queue:
             call = queue.popleft()
             if not self._taken[call]:
@@ -115,7 +117,7 @@ class _PendingCalls:
 
 
 def run_faults(run: TurnParts, first: bool) -> Iterator[tuple[int, Fault]]:
-    """Calls come right after a user turn, and nothing of the model's stands behind them."""
+    """Faults of calls that do not follow a user turn, or are followed by model content."""
     calling = [any(kind_of(part) == "functionCall" for part in parts) for parts in run]
     for offset, calls in enumerate(calling):
         if calls and offset > 0:
@@ -127,16 +129,16 @@ def run_faults(run: TurnParts, first: bool) -> Iterator[tuple[int, Fault]]:
 
 
 def pair_faults(pairs: Pairs, answers: TurnParts) -> Iterator[tuple[int, Fault]]:
-    """Each response answers a call, in the content right behind it, before any text."""
+    """Faults of responses: each answers a call, in the next content, before any text."""
     opening = answers[0] if answers else ()
     text_at = next((k for k, part in enumerate(opening) if kind_of(part) == "text"), len(opening))
     ids = {call.id for call in pairs.calls if call.id}
     for response, call in zip(pairs.responses, pairs.answered, strict=True):
         where = f".parts[{response.position}]"
-        told = response.id or response.name
+        label = response.id or response.name
         if call is None:
             why = "A second response to" if response.id in ids else "No call right before asks for"
-            yield response.offset, Fault("G1", where, f"{why} {_shorten(told)}.")
+            yield response.offset, Fault("G1", where, f"{why} {_shorten(label)}.")
             continue
         if response.offset > 0 or response.position > text_at:
             text = "A response must stand right behind its call's turn, before any text."
@@ -150,7 +152,7 @@ def pair_faults(pairs: Pairs, answers: TurnParts) -> Iterator[tuple[int, Fault]]
 
 
 def unanswered_calls(pairs: Pairs) -> list[Mention]:
-    """The calls that no response answers."""
+    """The calls without a response."""
     done = {call for call in pairs.answered if call is not None}
     return [call for at, call in enumerate(pairs.calls) if at not in done]
 
@@ -161,28 +163,28 @@ Named = tuple[str | None, str]  # a call's or response's id and name
 
 
 def is_plain(step: Step) -> bool:
-    """Whether a step has the shape of most, which breaks no rule; False tells nothing.
+    """Return whether a step has the usual shape, which breaks no rule; False proves nothing.
 
-    One look at each part spares such a step every rule. Whatever passes here passes them all.
+    A fast pre-check: a step that passes it passes every rule.
     """
     messages, split = step.messages, step.model_count
-    asked = _plain_calls(messages[0]) if split else []
-    if asked is None or split > 1 or (asked and not step.at):
+    calls = _plain_calls(messages[0]) if split else []
+    if calls is None or split > 1 or (calls and not step.at):
         return False
     if len(messages) == split:
         return True
-    told = _plain_responses(messages[split:])
-    return told is not None and (told == asked or _are_named_alike(told, asked))
+    responses = _plain_responses(messages[split:])
+    return responses is not None and (responses == calls or _are_named_alike(responses, calls))
 
 
-def _are_named_alike(told: list[Named], asked: list[Named]) -> bool:
-    """Whether responses without any id name the calls' functions in their order."""
-    names = [name for id, name in told if not id]
-    return len(names) == len(told) and names == [name for _, name in asked]
+def _are_named_alike(responses: list[Named], calls: list[Named]) -> bool:
+    """Return whether responses without ids name the calls' functions in order."""
+    names = [name for id, name in responses if not id]
+    return len(names) == len(responses) and names == [name for _, name in calls]
 
 
 def _plain_calls(content: JSON) -> list[Named] | None:
-    """The calls of a plain turn of the model; None when it is not plain."""
+    """The calls of a plain model turn; None if it is not plain."""
     parts = _plain_parts(content, "model")
     asked: list[Named] = []
     for part in parts:
@@ -201,8 +203,8 @@ def _plain_calls(content: JSON) -> list[Named] | None:
 
 
 def _plain_responses(contents: Sequence[JSON]) -> list[Named] | None:
-    """The responses in plain turns of the user, all in front of any text; None when not plain."""
-    told: list[Named] = []
+    """The responses in plain user turns, before any text; None if not plain."""
+    found: list[Named] = []
     closed = False
     for content in contents:
         parts = _plain_parts(content, "user")
@@ -215,16 +217,16 @@ def _plain_responses(contents: Sequence[JSON]) -> list[Named] | None:
                 response: Object = part[key]
                 if not _is_plain_response(response):
                     return None
-                told.append((response.get("id"), response.get("name", "")))
+                found.append((response.get("id"), response.get("name", "")))
             closed = closed or kind == "text"
         if not parts:
             return None
         closed = True
-    return told
+    return found
 
 
 def _plain_parts(content: JSON, role: str) -> list[JSON]:
-    """The parts of a content of this role; none when it is not plain."""
+    """The parts of a content of this role; empty if it is not plain."""
     holder: Object = content
     if not isinstance(content, dict) or holder.get("role") != role:
         return []
@@ -233,7 +235,7 @@ def _plain_parts(content: JSON, role: str) -> list[JSON]:
 
 
 def _plain_key(part: JSON) -> str:
-    """The key of a part's only data, which is known and of its type; "" when it is not plain."""
+    """The key of a part's only data of a known type; "" if it is not plain."""
     holder: Object = part
     found = ""
     if not isinstance(part, dict):
@@ -271,11 +273,11 @@ class GeminiRules:
     """Gemini's rules."""
 
     def check_step(self, step: Step, state: RuleState, fields: Fields | None) -> list[Problem]:
-        """What is wrong inside this step."""
+        """Problems inside this step."""
         return [] if is_plain(step) else check_every_rule(step, state)
 
     def advance(self, step: Step, state: RuleState) -> None:
-        """Note call ids, and the rows whose first call is unsigned since the user last spoke."""
+        """Record call ids, and rows with an unsigned first call since the last user text."""
         for row, content in enumerate(step.messages, step.at):
             if row < step.at + step.model_count:
                 _track_calls(row, content, state)
@@ -285,7 +287,7 @@ class GeminiRules:
     def check_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
-        """What is wrong with how the history ends; a bare list may end on the model's words."""
+        """Problems of the end of the history; a bare list may end on model text."""
         if not count:
             return [Problem("G8", "contents", "The history is empty: it needs a user content.")]
         if fields is None:
@@ -298,12 +300,12 @@ class GeminiRules:
         return found
 
     def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
-        """Nothing is known to be judged on the request as a whole."""
+        """Empty: no rule concerns the request as a whole."""
         return []
 
 
 def check_every_rule(step: Step, state: RuleState) -> list[Problem]:
-    """What is wrong inside a step, by every rule."""
+    """Problems inside a step, by every rule."""
     found: list[Problem] = []
     for offset, content in enumerate(step.messages):
         made = offset < step.model_count
@@ -321,7 +323,7 @@ def check_every_rule(step: Step, state: RuleState) -> list[Problem]:
 
 
 def _track_calls(row: int, content: JSON, state: RuleState) -> None:
-    """Note the ids of a content's calls, and its row when the first of them is unsigned."""
+    """Record the ids of a content's calls, and its row if the first of them is unsigned."""
     first = True
     for position, part in enumerate(parts_of(content)):
         key = data_key(part)
@@ -336,7 +338,7 @@ def _track_calls(row: int, content: JSON, state: RuleState) -> None:
 
 
 def _track_answer(row: int, content: JSON, state: RuleState) -> None:
-    """Text opens a turn, in which older calls need no signature, unless a response is with it."""
+    """Record a new turn: text without a response opens one, and older calls need no signature."""
     says = responds = False
     for part in parts_of(content):
         kind = kind_of(part)
@@ -356,24 +358,24 @@ def first_call(content: JSON) -> int | None:
 
 
 def has_signature_check(fields: Fields) -> bool:
-    """Whether the request names a model that checks the current turn's signatures."""
+    """Return whether the request's model checks the signatures of the current turn."""
     model = parse_model_name(fields.get("model"))
     return model is not None and model.family == "gemini" and model.version >= SIGNATURES_SINCE
 
 
 def is_empty(part: Object) -> bool:
-    """A part without data, or with an empty text that carries no signature."""
+    """Return whether a part has no data, or an empty text without a signature."""
     data = [key for key, value in part.items() if value is not None and key not in METADATA_KEYS]
     return not data or (data == ["text"] and part["text"] == "" and not signature_of(part))
 
 
 def known_data(part: Object) -> list[str]:
-    """The keys of a part that hold data of a kind the API knows; there must be one at most."""
+    """The keys of a part with data of a known kind; at most one is valid."""
     return [key for key, value in part.items() if value is not None and key in KINDS]
 
 
 def _shorten(value: object) -> str:
-    """A value as a sentence can show it, however long or deep it is."""
+    """A value, shortened for a message."""
     return repr(value[:40]) if isinstance(value, str) else f"of type {type(value).__name__}"
 
 
@@ -409,7 +411,7 @@ def _content_faults(content: JSON, made: bool) -> Iterator[Fault]:
 
 
 def _role_fault(role: object, made: bool) -> Fault | None:
-    """A role that the API does not know, or that does not fit calls and responses."""
+    """The fault of an unknown role, or of one that does not fit calls and responses."""
     if role in (None, ""):
         text = "A functionCall must stand in a content of role model."
         return Fault("G6", ".role", text) if made else None
@@ -423,7 +425,7 @@ def _role_fault(role: object, made: bool) -> Fault | None:
 
 
 def _role_warnings(at: int, content: JSON, made: bool) -> list[Problem]:
-    """The Gemini API reads a missing role as the user's; Vertex AI asks for it."""
+    """Warnings for a missing role: the Gemini API assumes the user, Vertex AI requires one."""
     role = cast(Object, content).get("role") if isinstance(content, dict) else "user"
     if made or role not in (None, ""):
         return []
@@ -478,7 +480,7 @@ def _id_faults(where: str, holder: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _signature_problems(state: RuleState) -> list[Problem]:
-    """Unsigned first calls of the current turn; those that only a mixed content keeps in it."""
+    """Problems of unsigned first calls of the current turn; warnings after a mixed content."""
     mixed = state.item_rows.get(MIXED_ROW_KEY, -1)
     return [
         _unsigned_problem(row, place, mixed if row < mixed else -1)
@@ -503,16 +505,13 @@ def _unsigned_problem(row: int, position: int, mixed: int) -> Problem:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "G0",
-        "A content is an object with `parts`. A part is an object with one kind of data of the "
-        "right type.",
+        "A content has `parts`; a part has one kind of data of the right type.",
         "error",
-        "A part with several kinds is split, a part in place of a content is wrapped, other data "
-        "becomes text.",
+        "Parts are split or wrapped; other data becomes text.",
     ),
     RuleSpec(
         "G1",
-        "The content after a turn with calls holds one `functionResponse` for each, before any "
-        "text.",
+        "The content after calls holds one `functionResponse` for each, before any text.",
         "error",
         "Responses are collected there. A missing one is added; one without a call becomes text.",
     ),
@@ -520,7 +519,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "G2",
         "Calls come right after a user turn or after responses.",
         "error",
-        "The model's contents are joined. If nothing comes before, a user content is added.",
+        "The model's contents are joined, or a user content is added.",
     ),
     RuleSpec(
         "G3",
@@ -567,7 +566,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "G9",
-        "A response repeats its call's id and name. `args` and `response` are objects. A call has "
+        "A response repeats its call's id and name; `args` and `response` are objects; a call has "
         "a name.",
         "error",
         "They are corrected.",

@@ -56,12 +56,12 @@ KINDS: dict[str, DataKind] = {
     key: kind for kind in _CAMEL_KINDS for key in (kind, _SNAKE.get(kind, kind))
 }
 _KIND_RANKS = {"functionCall": 0, "functionResponse": 1}
-# For each key of data its rank, where a part holds several, and the type of its value.
+# For each data key its rank if a part holds several, and the type of its value.
 _DATA: dict[str, tuple[int, type]] = {
     key: (_KIND_RANKS.get(kind, len(_KIND_RANKS)), str if kind == "text" else dict)
     for key, kind in KINDS.items()
 }
-# Whether data under this key is what the model writes, or what answers it.
+# By data key: written by the model, or an answer to it.
 _BY_MODEL = {key: kind == "functionCall" for key, kind in KINDS.items() if kind in _KIND_RANKS}
 _METADATA_SPELLINGS = (
     ("thought", "thought"),
@@ -73,18 +73,18 @@ _METADATA_SPELLINGS = (
     ("speechMetadata", "speech_metadata"),
     ("audioTranscription", "audio_transcription"),
 )
-# Keys of a part that say something about its data and are none themselves.
+# Keys of a part that describe its data.
 METADATA_KEYS = frozenset(key for both in _METADATA_SPELLINGS for key in both)
-SKIP_SIGNATURE = "skip_thought_signature_validator"  # Google's own word for a call it did not sign
-_TEXT_KEYS = ("output", "result", "error", "content")  # where a response's text usually stands
-_MAX_SIDE_CHARS = 100  # characters a value beside that text may have without being text of its own
+SKIP_SIGNATURE = "skip_thought_signature_validator"  # Google's own value for a call it did not sign
+_TEXT_KEYS = ("output", "result", "error", "content")  # the usual keys of a response's text
+_MAX_SIDE_CHARS = 100  # maximum characters of the other values
 # A minute of sound (32 tokens a second) or film (263), when only its address is in the request.
 AUDIO_TOKENS = 60 * 32
 VIDEO_TOKENS = 60 * 263
 
 
 def spelling_of(holder: Mapping[str, Any], name: str) -> str | None:
-    """The key under which the object holds this field, or None; a null counts as absent."""
+    """The spelling of this field in the object, or None; null counts as absent."""
     if holder.get(name) is not None:
         return name
     snake = _SNAKE.get(name, name)
@@ -98,12 +98,12 @@ def value_of(holder: Mapping[str, Any], name: str) -> JSON:
 
 
 def spell_like(key: str, name: str) -> str:
-    """The field's name in the spelling of a key that stands beside it."""
+    """The field's name in the spelling of a neighbouring key."""
     return _SNAKE.get(name, name) if "_" in key else name
 
 
 def skip_signature_check(part: JSON) -> Object:
-    """A call with the word that stands in for a signature."""
+    """A call with the value that skips the signature check."""
     call = cast(Object, part)
     key = spelling_of(call, "thoughtSignature") or spell_like(
         data_key(part) or "", "thoughtSignature"
@@ -112,7 +112,7 @@ def skip_signature_check(part: JSON) -> Object:
 
 
 def parts_of(content: JSON) -> list[JSON]:
-    """The parts of a content; the API takes a single part for a list of one."""
+    """The parts of a content; a single part counts as a list of one."""
     holder: Object = content
     parts: list[JSON] | None = holder.get("parts") if isinstance(content, dict) else content
     if isinstance(parts, list):
@@ -121,7 +121,7 @@ def parts_of(content: JSON) -> list[JSON]:
 
 
 def lone_part(content: JSON) -> Object | None:
-    """The part that stands where a content should: Google's SDK takes one, the API does not."""
+    """The part in the place of a content: Google's SDK accepts one, the API does not."""
     holder: Object = content
     if not isinstance(content, dict) or holder.get("parts") is not None:
         return None
@@ -131,12 +131,12 @@ def lone_part(content: JSON) -> Object | None:
 
 
 def has_data_type(kind: DataKind, value: JSON) -> bool:
-    """Whether a part's data has the type that the API asks for."""
+    """Return whether a part's data has the type that the API requires."""
     return isinstance(value, str if kind == "text" else dict)
 
 
 def data_key(part: JSON) -> str | None:
-    """The key that holds a part's data; a call, then a response, wins where there are several."""
+    """The key of a part's data; a call, then a response, wins if there are several."""
     holder: Object = part
     if not isinstance(part, dict):
         return None
@@ -150,7 +150,7 @@ def data_key(part: JSON) -> str | None:
 
 
 def kind_of(part: JSON) -> DataKind | None:
-    """What a part holds, or None when the API's known kinds do not cover it."""
+    """The kind of a part's data, or None if it is unknown."""
     key = data_key(part)
     return None if key is None else KINDS[key]
 
@@ -162,19 +162,19 @@ def data_of(part: JSON, kind: DataKind) -> Object | None:
 
 
 def signature_of(part: Mapping[str, Any]) -> str | bytes:
-    """The part's thought signature, or nothing."""
+    """The part's thought signature, if any."""
     value = value_of(part, "thoughtSignature")
     return value if isinstance(value, str | bytes) else ""
 
 
 def string_of(holder: Mapping[str, Any], name: str) -> str:
-    """A field that holds a string, or the empty one."""
+    """The value of a string field, or ""."""
     value = value_of(holder, name)
     return value if isinstance(value, str) else ""
 
 
 def is_model_made(content: JSON) -> bool:
-    """Whether the model wrote this content: what it holds counts more than what its role says."""
+    """Return whether the model wrote this content; its parts count more than its role."""
     answers = False
     for part in parts_of(content) or (content,):
         held: Object = part
@@ -198,7 +198,7 @@ class GeminiCodec:
     head_fields: tuple[str, ...] = ("systemInstruction", "system_instruction", "tools", "config")
 
     def is_model_made(self, message: JSON) -> bool:
-        """Whether the model wrote this content."""
+        """Return whether the model wrote this content."""
         return is_model_made(message)
 
     def decode(self, row: int, message: JSON) -> list[Part]:
@@ -215,7 +215,7 @@ class GeminiCodec:
         return found
 
     def decode_head(self, fields: Fields) -> list[Part]:
-        """System instruction and tool definitions; the SDK's calls have them inside `config`."""
+        """System instruction and tool definitions; SDK calls have them inside `config`."""
         parts: list[Part] = []
         config = fields.get("config")
         for holder in (fields, cast(Object, config) if isinstance(config, dict) else {}):
@@ -231,15 +231,15 @@ class GeminiCodec:
         return parts
 
     def has_locked_calls(self, model: Sequence[Part]) -> bool:
-        """Only the first call of a step is signed, so none can go without the others."""
+        """True: only the first call of a step is signed, so all must be removed together."""
         return any(part.kind == "call" and part.signed for part in model)
 
     def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
-        """Nothing outside reasoning needs it by name."""
+        """False: nothing outside reasoning refers to it."""
         return False
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
-        """The content with `text` in place of what the part said."""
+        """The content with `text` in place of the part's text."""
         path = part.ref.path[:2]
         held = _part_at(message, path)
         key = data_key(held)
@@ -251,7 +251,7 @@ class GeminiCodec:
         return put(message, path, _replace_in(cast(Object, held), key, text))
 
     def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
-        """The content without these parts; None when nothing is left."""
+        """The content without these parts; None if nothing is left."""
         held = cast(Object, message).get("parts") if isinstance(message, dict) else None
         if not isinstance(held, list):
             return None
@@ -264,11 +264,11 @@ class GeminiCodec:
         return put(message, ("parts",), left) if left else None
 
     def unbind(self, message: JSON) -> JSON:
-        """Nothing outside a thought refers to it."""
+        """The content unchanged: nothing outside a thought refers to it."""
         return message
 
     def join(self, before: JSON, after: JSON) -> list[JSON] | None:
-        """Two turns of the model become one: a call must not follow a turn of the model.
+        """Merge two model turns: a call must not follow a model turn.
 
         Two user contents stay apart: text that joins a functionResponse would no longer open a
         turn, and older calls would need signatures again.
@@ -283,7 +283,7 @@ class GeminiCodec:
         return {**cast(Object, messages[0]), "parts": parts}
 
     def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
-        """Gemini has no cache marks."""
+        """Unchanged: Gemini has no cache breakpoints."""
         return message
 
 
@@ -300,7 +300,7 @@ def _part_at(message: JSON, path: BlockPath) -> JSON:
 
 
 def _decode_part(found: list[Part], ref: Ref, speaker: Speaker, part: JSON) -> None:
-    """Add what one part holds; a response with media is more than one."""
+    """Decode one part; a response with media gives several."""
     key = data_key(part)
     if key is None:
         found.append(_opaque(ref, speaker, part))
@@ -310,7 +310,7 @@ def _decode_part(found: list[Part], ref: Ref, speaker: Speaker, part: JSON) -> N
     signed = len(holder) > 1 and bool(signature_of(holder))
     if kind == "text":
         said: PartKind = "reasoning" if holder.get("thought") is True else "text"
-        found.append(Part(ref, said, speaker, data, "", "", False, signed))
+        found.append(Part(ref, said, speaker, data, signed=signed))
     elif kind == "functionCall":
         found.append(_call(ref, data, signed))
     elif kind == "functionResponse":
@@ -324,7 +324,7 @@ def _decode_part(found: list[Part], ref: Ref, speaker: Speaker, part: JSON) -> N
 
 
 def _skip_first_signature_check(parts: list[JSON]) -> list[JSON]:
-    """The parts with what stands in for a signature on their first call, if there is one."""
+    """The parts with the signature check skipped on their first call, if any."""
     for at, part in enumerate(parts):
         if kind_of(part) == "functionCall":
             return [*parts[:at], skip_signature_check(part), *parts[at + 1 :]]
@@ -334,36 +334,36 @@ def _skip_first_signature_check(parts: list[JSON]) -> list[JSON]:
 def _call(ref: Ref, data: Object, signed: bool) -> Part:
     text = compact_json(data.get("args") or {})
     name, id = string_of(data, "name"), string_of(data, "id")
-    return Part(ref, "call", "model", text, name, id, False, signed)
+    return Part(ref, "call", "model", text, name=name, id=id, signed=signed)
 
 
 def _server_call(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
     code = kind == "executableCode"
     text = string_of(data, "code") if code else compact_json(data.get("args") or {})
     name, id = _server_name(kind, data), string_of(data, "id")
-    return Part(ref, "call", "model", text, name, id, signed=signed, server=True)
+    return Part(ref, "call", "model", text, name=name, id=id, signed=signed, server=True)
 
 
 def _server_result(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
     text = data.get("output") if kind == "codeExecutionResult" else data.get("response")
     name, id = _server_name(kind, data), string_of(data, "id")
     said = "" if text is None else compact_json(text)
-    return Part(ref, "result", "model", said, name, id, signed=signed, server=True)
+    return Part(ref, "result", "model", said, name=name, id=id, signed=signed, server=True)
 
 
 def _server_name(kind: DataKind, data: Object) -> str:
-    """One name for a server-side call and its result, which pairs them when they have no ids."""
+    """The shared name of a server-side call and its result, which pairs them without ids."""
     if kind in ("executableCode", "codeExecutionResult"):
         return "code_execution"
     return string_of(data, "toolType") or "server_tool"
 
 
 def _decode_response(found: list[Part], ref: Ref, key: str, data: Object) -> None:
-    """Add a response's text as one part, and each image or document in it as another."""
+    """Decode a response: its text as one part, each image or document as another."""
     text, name, id = response_text(data), string_of(data, "name"), string_of(data, "id")
     response = data.get("response")
     error = isinstance(response, dict) and bool(cast(Object, response).get("error"))
-    found.append(Part(ref, "result", "tool", text, name, id, error))
+    found.append(Part(ref, "result", "tool", text, name=name, id=id, error=error))
     inner = data.get("parts")
     if not isinstance(inner, list):
         return
@@ -378,7 +378,7 @@ def _decode_response(found: list[Part], ref: Ref, key: str, data: Object) -> Non
 
 
 def response_text(data: Object) -> str:
-    """What a functionResponse says: its main text, or the JSON of all it holds."""
+    """The text of a functionResponse: its main text, or all of it as JSON."""
     response: JSON = data.get("response")
     if not isinstance(response, dict):
         return "" if response is None else compact_json(response)
@@ -388,7 +388,7 @@ def response_text(data: Object) -> str:
 
 
 def _text_key(response: Object) -> str | None:
-    """The key of the one text in a response; what stands beside it is short."""
+    """The key of the main text in a response; the other values are short."""
     if len(response) == 1:
         (only,) = response
         return only if only in _TEXT_KEYS and isinstance(response[only], str) else None
@@ -407,7 +407,7 @@ def _is_short(value: JSON) -> bool:
 
 
 def _media_tokens(data: Object) -> int:
-    """What an image, document, sound or film weighs."""
+    """The tokens of an image, document, sound or video."""
     kind = string_of(data, "mimeType")
     inline = data.get("data")
     encoded = inline if isinstance(inline, str) else None
@@ -428,13 +428,13 @@ def _instruction_texts(instruction: JSON) -> Iterator[str]:
 
 
 def _opaque(ref: Ref, speaker: Speaker, part: JSON) -> Part:
-    """A part that is carried along untouched; its text only serves to count it."""
+    """A part that is never edited; its text is only counted."""
     text, weight = text_and_media_tokens("gemini", part)
     return Part(ref, "opaque", speaker, text, weight=weight)
 
 
 def _replace_in(held: Object, key: str, text: str) -> Object:
-    """The part saying `text`, with its signature and media."""
+    """The part with new text, its signature and media."""
     kind = KINDS[key]
     if kind == "text":
         return {**held, key: text}
@@ -447,7 +447,7 @@ def _replace_in(held: Object, key: str, text: str) -> Object:
 
 
 def _response_with_text(old: JSON, text: str) -> Object:
-    """A response that says `text` under the key its text came from."""
+    """A response with new text under the key of the old."""
     if not isinstance(old, dict):
         return {"output": text}
     response = cast(Object, old)

@@ -10,7 +10,12 @@ from ...wire.json import JSON, Object, compact_json, get
 from ..base import OutputMessage, Role
 from .codec import data_of, is_model_made, kind_of, response_text, spelling_of
 
-_RENDERED_FIELDS = ("id", "name", "response", "parts")  # of a functionResponse, told or moved
+_RENDERED_FIELDS = (
+    "id",
+    "name",
+    "response",
+    "parts",
+)  # fields of a functionResponse that are rendered or moved
 
 
 class GeminiRenderer:
@@ -19,7 +24,7 @@ class GeminiRenderer:
     requires_leading_thinking = False
 
     def role(self, message: JSON) -> Role:
-        """Whose content it is."""
+        """The sender of a content."""
         if not isinstance(message, dict):
             return "other"
         if is_model_made(message):
@@ -31,20 +36,20 @@ class GeminiRenderer:
         return get(message, part.ref.path[:2])
 
     def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
-        """Whatever it has beside its parts."""
+        """All fields beside its parts."""
         holder = cast(Object, message) if isinstance(message, dict) else {}
         return {key: one for key, one in holder.items() if key != "parts"}
 
     def join_fields(self, before: Object, after: Object) -> Object:
-        """Both, the later one winning."""
+        """The fields of both; the later ones win."""
         return {**before, **after}
 
     def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
-        """A text part; there are no marks."""
+        """A text part."""
         return {"text": text}
 
     def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
-        """Its text, and the values that stand beside it in a response."""
+        """The text, and the other values of a response."""
         held = get(message, part.ref.path[:2])
         if kind_of(held) == "executableCode":
             language = get(held, (spelling_of(held, "executableCode") or "", "language"))
@@ -55,11 +60,11 @@ class GeminiRenderer:
         return part.text, _other_values(data)
 
     def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
-        """Images and documents stand in a user's content as they stood in a response."""
+        """Images and documents, unchanged."""
         return [get(message, part.ref.path)]
 
     def is_model_turn_required(self, before: JSON) -> bool:
-        """There are no system messages in a history."""
+        """False: a history has no system messages."""
         return False
 
     def build(self, turn: OutputMessage) -> JSON:
@@ -69,14 +74,14 @@ class GeminiRenderer:
 
 
 def _outcome(held: JSON) -> tuple[str, ...]:
-    """How code that the provider ran came out."""
+    """The outcome of code that the provider ran."""
     data = data_of(held, "codeExecutionResult") or {}
     told = {key: one for key, one in data.items() if key != "output"}
     return (compact_json(told),) if told else ()
 
 
 def _other_values(data: Object) -> tuple[str, ...]:
-    """What a response holds beside the text that it says."""
+    """The values of a response beside its text."""
     response = data.get("response")
     text = response_text(data)
     rest = {key: one for key, one in data.items() if key not in _RENDERED_FIELDS}

@@ -45,14 +45,14 @@ from .codec import (
 )
 
 _RULES = GeminiRules()
-UNNAMED_FUNCTION = "unknown"  # the function of a call that lost its name
+UNNAMED_FUNCTION = "unknown"  # the function of a call without a name
 Role = Literal["user", "model"]
 _REPAIR_NOTES = {
     "G0": "gave it the shape of a content that the API knows",
     "G1": "put the responses right behind their calls, with a stand-in for each that is missing",
     "G2": "joined the turns of the model, or put a user turn in front",
-    "G3": "marked the call to be let through without a signature",
-    "G3a": "marked the call to be let through without a signature",
+    "G3": "set the value that skips the check of the signature",
+    "G3a": "set the value that skips the check of the signature",
     "G5": "moved the signature to the part",
     "G6": "gave it the role that fits what it holds",
     "G7": "put a user turn behind it",
@@ -65,7 +65,7 @@ class GeminiRepairer:
     """Gemini's repairs."""
 
     def repair_step(self, step: Step, state: RuleState, fields: Fields | None) -> StepRepair | None:
-        """The mended step, or None when nothing is broken."""
+        """The repaired step, or None if nothing is broken."""
         problems = [p for p in _RULES.check_step(step, state, fields) if p.severity == "error"]
         if not problems:
             return None
@@ -80,13 +80,13 @@ class GeminiRepairer:
     def repair_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> EndRepair | None:
-        """A user turn behind the model's last words, or signatures for calls that lack them."""
+        """Add a user turn after final model text, or signatures to calls that lack them."""
         problems = _RULES.check_end(state, count, message_at, fields)
         if not problems or not count:
             return None
         repairs = [Repair(p.code, p.place, _REPAIR_NOTES[p.code]) for p in problems]
         if any(p.code == "G7" for p in problems):
-            # The new user turn opens a turn of its own, in which no unsigned call stands.
+            # The new user message opens a turn without unsigned calls.
             return EndRepair({}, {count - 1: [_user_content(CONTINUE_TEXT)]}, repairs)
         return EndRepair(
             repairs=repairs, recurring_changes=_SignedRows(state.pending_rows, message_at)
@@ -95,7 +95,7 @@ class GeminiRepairer:
     def limit_breakpoints(
         self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> EndRepair | None:
-        """Gemini has no cache marks."""
+        """Unchanged: Gemini has no cache breakpoints."""
         return None
 
 
@@ -104,7 +104,7 @@ def _user_content(text: str) -> Object:
 
 
 class _SignedRows(Mapping[int, JSON]):
-    """Rows with the stand-in signature on their first call, each made when it is asked for."""
+    """Rows with the placeholder signature on their first call, each built at first access."""
 
     def __init__(self, rows: Mapping[int, int], message_at: Callable[[int], JSON]) -> None:
         self._rows = dict(rows)  # each with the position of that call
@@ -121,20 +121,20 @@ class _SignedRows(Mapping[int, JSON]):
 
 
 def _sign_call(content: JSON, at: int) -> JSON:
-    """The content with the stand-in signature on the call at this position."""
+    """The content with the placeholder signature on the call at this position."""
     parts = list(parts_of(content))
     parts[at] = skip_signature_check(parts[at])
     return put(content, ("parts",), parts)
 
 
 def _content(content: JSON, parts: Sequence[JSON], role: Role) -> JSON:
-    """The content with these parts and a role the API knows; the same object if it had them."""
+    """The content with these parts and a valid role; the same object if it had them."""
     held = parts or [{"text": BLANK_TEXT}]
     if not isinstance(content, dict) or lone_part(content) is not None:
         return {"role": role, "parts": list(held)}
     changed = cast(Object, content)
-    told = changed.get("role")
-    if told != role and (role == "model" or told not in (None, "")):
+    old_role = changed.get("role")
+    if old_role != role and (role == "model" or old_role not in (None, "")):
         changed = {**changed, "role": role}
     old = parts_of(changed)
     if len(old) == len(held) and all(a is b for a, b in zip(old, held, strict=True)):
@@ -146,14 +146,14 @@ def _content(content: JSON, parts: Sequence[JSON], role: Role) -> JSON:
 
 
 def _valid_parts(content: JSON, role: Role) -> list[JSON]:
-    """The content's parts, each of them one that the API can read."""
+    """The content's parts, each in a valid form."""
     lone = lone_part(content)
     parts = parts_of(content) if lone is None else [lone]
     return [sound for part in parts for sound in _valid_part(part, role)]
 
 
 def _valid_part(part: JSON, role: Role) -> list[JSON]:
-    """A part as the API can read it: usually itself, split when it holds several kinds of data."""
+    """A part in a valid form, split if it holds several kinds of data."""
     if not isinstance(part, dict):
         text = "" if part is None else compact_json(part)
         return [{"text": text}] if text else []
@@ -172,7 +172,7 @@ def _valid_part(part: JSON, role: Role) -> list[JSON]:
 
 
 def _split(part: Object, known: list[str]) -> list[Object]:
-    """A part for each kind of data; what is said about the data stays with the first kind."""
+    """A part for each kind of data; metadata stays with the first."""
     main = data_key(part)
     pieces: list[Object] = []
     for key in known:
@@ -186,7 +186,7 @@ def _split(part: Object, known: list[str]) -> list[Object]:
 
 
 def _valid_call(part: Object, key: str) -> Object:
-    """A call with arguments, name and id of the right type, and its signature on the part."""
+    """A call with valid arguments, name and id, and its signature on the part."""
     old = call = cast(Object, part[key])
     inner = spelling_of(call, "thoughtSignature")
     if inner:
@@ -209,7 +209,7 @@ def _with_signature(part: Object, key: str, signature: JSON) -> Object:
 
 
 def _with_id(data: Object, id: str) -> Object:
-    """A call or response with this id; without one when it is empty."""
+    """A call or response with this id; without one if it is empty."""
     if string_of(data, "id") == id and isinstance(data.get("id"), str | None):
         return data
     return {**data, "id": id} if id else cast(Object, without(data, ("id",)))
@@ -227,15 +227,15 @@ def _valid_response(part: Object, key: str) -> Object:
 def _response_as_text(part: JSON) -> Object:
     """A response without its call, as text."""
     data = data_of(part, "functionResponse") or {}
-    told = string_of(data, "id") or string_of(data, "name")
-    return {"text": unpaired_result_text(told, response_text(data))}
+    label = string_of(data, "id") or string_of(data, "name")
+    return {"text": unpaired_result_text(label, response_text(data))}
 
 
 # --- a step --------------------------------------------------------------------------------------
 
 
 def _run_rows(step: Step, run: TurnParts, pairs: Pairs) -> list[RepairedRow]:
-    """The model's contents; one content when there are calls in them."""
+    """The model's contents; one content if there are calls."""
     contents = step.model
     if pairs.calls and len(run) > 1:
         parts = [part for held in run for part in held]
@@ -247,7 +247,7 @@ def _run_rows(step: Step, run: TurnParts, pairs: Pairs) -> list[RepairedRow]:
 
 
 def _answer_rows(step: Step, run: TurnParts, answers: TurnParts, pairs: Pairs) -> list[RepairedRow]:
-    """What answers the model, with sound parts, in its place where it may stay there."""
+    """The answers with valid parts, in place where they may stay."""
     if not answers:
         return []
     gathered = _SortedAnswers(answers, pairs)
@@ -263,7 +263,7 @@ def _answer_rows(step: Step, run: TurnParts, answers: TurnParts, pairs: Pairs) -
 
 
 class _SortedAnswers:
-    """The parts of the answers, sorted: each call's response, and what else every content holds."""
+    """The parts of the answers, sorted: each call's response, and the rest of every content."""
 
     def __init__(self, answers: TurnParts, pairs: Pairs) -> None:
         self.by_call: dict[int, list[JSON]] = {}  # the response and the media right behind it
@@ -271,7 +271,7 @@ class _SortedAnswers:
         self.in_place: list[list[JSON]] = [[] for _ in answers]
         self.holders: set[int] = set()  # contents that hold a response to one of the calls
         self._ids = {call.id for call in pairs.calls if call.id}
-        self._said: dict[str, str] = {}  # function -> what its last response said
+        self._said: dict[str, str] = {}  # function -> the text of its last response
         call_at = {
             (response.offset, response.position): call
             for response, call in zip(pairs.responses, pairs.answered, strict=True)
@@ -295,7 +295,7 @@ class _SortedAnswers:
     def _respond(
         self, offset: int, part: JSON, call: int | None, asked: Mention | None
     ) -> list[JSON]:
-        """Sort in a response; returns the list where media right behind it belong."""
+        """Sort in a response; return the list for the media right after it."""
         data = data_of(part, "functionResponse") or {}
         if call is not None and asked is not None:
             echoed = _with_call_identity(cast(Object, part), asked)
@@ -309,7 +309,7 @@ class _SortedAnswers:
         return self.left[offset]
 
     def _is_repeat(self, data: Object) -> bool:
-        """Whether a response only says again what answers a call of this step already."""
+        """Return whether a response repeats one that answers a call of this step."""
         id, text = string_of(data, "id"), response_text(data)
         return (
             id in self._ids
@@ -319,7 +319,7 @@ class _SortedAnswers:
 
 
 def _with_call_identity(part: Object, call: Mention) -> Object:
-    """The response with the id and name of its call; an id on one side only is no fault."""
+    """The response with the id and name of its call; an id on one side only is valid."""
     key = data_key(part) or ""
     old = cast(Object, part[key])
     id, named = old.get("id"), old.get("name") == call.name
@@ -341,17 +341,17 @@ def _responses(run: TurnParts, pairs: Pairs, gathered: _SortedAnswers) -> list[J
 
 
 def _placeholder_response(part: JSON, call: Mention) -> Object:
-    """A response that stands in for one that was never recorded."""
+    """A placeholder for a missing response."""
     id = {"id": call.id} if call.id else {}
     key = spell_like(data_key(part) or "", "functionResponse")
     return {key: {"name": call.name, **id, "response": {"output": NO_RESULT_TEXT}}}
 
 
 def _regroup(step: Step, gathered: _SortedAnswers, responses: list[JSON]) -> list[RepairedRow]:
-    """All responses in one content right behind the model, then the other contents in order.
+    """All responses in one content right after the model, then the other contents in order.
 
-    Text stays out of that content unless it stood beside a response in the first content already:
-    put there, it would no longer open a turn.
+    Text stays out of that content unless it was beside a response in the first content already:
+    there it would no longer open a turn.
     """
     behind = step.at + step.model_count
     host = _host(gathered) if responses else None
@@ -371,6 +371,6 @@ def _regroup(step: Step, gathered: _SortedAnswers, responses: list[JSON]) -> lis
 
 
 def _host(gathered: _SortedAnswers) -> int | None:
-    """The content that takes all responses: the first that holds any, unless its text must stay."""
+    """The content that takes all responses: the first with any, unless its text must stay."""
     first = min(gathered.holders, default=None)
     return first if first == 0 or (first is not None and not gathered.left[first]) else None

@@ -19,9 +19,9 @@ from .codec import MEDIA_TYPES, call_body
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 MAX_ID_CHARS = 40
-MAX_MODEL_NAME_CHARS = 200  # of a model; a longer one tells nothing and is not worth remembering
+MAX_MODEL_NAME_CHARS = 200  # maximum length of a model name that is parsed
 NO_EFFORT_WITH_TOOLS = (5, 4)  # since this version, function tools and reasoning exclude each other
-EFFORT_BY_DEFAULT = (5, 6)  # since this version, reasoning is on when the request is silent on it
+EFFORT_BY_DEFAULT = (5, 6)  # since this version, reasoning is on by default
 
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
 
@@ -32,12 +32,12 @@ def role_of(message: JSON) -> object:
 
 
 def is_id(value: object) -> bool:
-    """Whether the value can serve as a call's id."""
+    """Return whether the value is a valid call id."""
     return isinstance(value, str) and value != ""
 
 
 def is_json(text: str) -> bool:
-    """Whether a server could parse this text as JSON."""
+    """Return whether this text is JSON for most servers."""
     try:
         _SYNTAX.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -46,7 +46,7 @@ def is_json(text: str) -> bool:
 
 
 def _is_lenient_json(text: str) -> bool:
-    """What msgspec refuses and most servers parse: NaN, lone surrogates."""
+    """Return whether this is JSON with NaN or lone surrogates, which most servers parse."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -61,19 +61,19 @@ def calls_of(message: JSON) -> list[JSON]:
 
 
 def call_id(call: JSON) -> str:
-    """A call's id, "" when it has none that could serve."""
+    """A call's id, "" if it has no valid one."""
     id = cast(Object, call).get("id") if isinstance(call, dict) else None
     return id if isinstance(id, str) else ""
 
 
 def result_id(message: Object) -> str:
-    """The id of the call that a tool message answers, "" when it names none that could serve."""
+    """The id of the call that a tool message answers, "" if it has no valid one."""
     id = message.get("tool_call_id")
     return id if isinstance(id, str) else ""
 
 
 def can_lack_content(message: Object) -> bool:
-    """Whether a message's content may be null."""
+    """Return whether a message's content may be null."""
     if message.get("role") == "function":
         return True
     if message.get("role") != "assistant":
@@ -84,7 +84,7 @@ def can_lack_content(message: Object) -> bool:
 
 
 def is_text_result_required(fields: Fields | None) -> bool:
-    """Whether the model is known to be OpenAI's, which takes text only from tools."""
+    """Return whether the model is OpenAI's, which accepts only text in results."""
     name = fields.get("model") if fields else None
     return isinstance(name, str) and len(name) <= MAX_MODEL_NAME_CHARS and _is_openai_model(name)
 
@@ -99,11 +99,11 @@ def _is_openai_model(name: str) -> bool:
 
 
 def is_plain(step: Step) -> bool:
-    """Whether a step has the shape of most, which breaks no rule; False tells nothing.
+    """Return whether a step has the usual shape, which breaks no rule; False proves nothing.
 
-    One look at each message spares such a step every rule. Whatever passes here passes them all.
+    A fast pre-check: a step that passes it passes every rule.
     """
-    waiting: set[str] = set()  # calls of the message before that no result has answered
+    waiting: set[str] = set()  # pending calls of the message before
     for message in step.messages:
         holder: Object = message
         if not isinstance(message, dict):
@@ -122,7 +122,7 @@ def is_plain(step: Step) -> bool:
 
 
 def _is_plain_answer(message: Object, role: object, waiting: set[str]) -> bool:
-    """Whether a message that is not the model's takes a call off those waiting, or finds none."""
+    """Return whether an answer is plain; a result settles its pending call."""
     if message.get("tool_calls"):
         return False
     if role != "tool":
@@ -135,7 +135,7 @@ def _is_plain_answer(message: Object, role: object, waiting: set[str]) -> bool:
 
 
 def _is_plain_content(content: JSON, role: object, calling: bool) -> bool:
-    """Words of allowed length; only media of a tool, and silence without calls, need a rule."""
+    """Return whether content is plain: text of allowed length, no media from a tool."""
     if isinstance(content, str):
         return len(content) <= MAX_STRING_CHARS
     if not isinstance(content, list):
@@ -153,7 +153,7 @@ def _is_plain_content(content: JSON, role: object, calling: bool) -> bool:
 
 
 def _plain_calls(message: Object) -> set[str] | None:
-    """The ids of an assistant message's calls, each its own; None when they are not plain."""
+    """The distinct ids of an assistant message's calls; None if they are not plain."""
     asked: set[str] = set()
     if message.get("function_call") is not None:
         return None
@@ -169,7 +169,7 @@ def _plain_calls(message: Object) -> set[str] | None:
 
 
 def _plain_id(call: JSON) -> str:
-    """The id of a function call that has all it needs; "" when it is not plain."""
+    """The id of a complete function call; "" if it is not plain."""
     holder: Object = call
     if not isinstance(call, dict) or holder.get("type") != "function":
         return ""
@@ -190,27 +190,27 @@ class OpenAIChatRules:
     """OpenAI's rules for Chat Completions."""
 
     def check_step(self, step: Step, state: RuleState, fields: Fields | None) -> list[Problem]:
-        """What is wrong inside this step."""
+        """Problems inside this step."""
         return [] if is_plain(step) else check_every_rule(step, fields)
 
     def advance(self, step: Step, state: RuleState) -> None:
-        """Nothing: pairing ends with the step, and ids may come again."""
+        """Record nothing: pairs end with the step, and ids may repeat."""
 
     def check_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
-        """A history may end on any message, but there must be one."""
+        """The problem of an empty history; it may end on any message."""
         if count:
             return []
         return [Problem("C0", "messages", "The history is empty: it needs a message.")]
 
     def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
-        """What is wrong with the other fields."""
+        """Problems of the other fields."""
         return _effort_problems(fields) if fields is not None else []
 
 
 def check_every_rule(step: Step, fields: Fields | None) -> list[Problem]:
-    """What is wrong inside a step, by every rule."""
+    """Problems inside a step, by every rule."""
     media: Severity = "error" if is_text_result_required(fields) else "warning"
     found: list[Problem] = []
     for offset, message in enumerate(step.messages):
@@ -240,7 +240,7 @@ def _message_problems(place: str, message: JSON, media: Severity) -> Iterator[Pr
 
 
 def _shorten(value: object) -> str:
-    """A value short enough for a sentence."""
+    """A value, shortened for a message."""
     if not isinstance(value, str):
         return "missing" if value is None else f"of type {type(value).__name__}"
     return repr(value if len(value) <= MAX_ID_CHARS else value[:MAX_ID_CHARS] + "...")
@@ -268,7 +268,7 @@ def _allowed_parts(role: object) -> str:
 
 
 def _item_problems(place: str, item: JSON, role: object, media: Severity) -> Iterator[Problem]:
-    """One content part; a type that is not known is not judged."""
+    """Problems of one content part; unknown types are not checked."""
     holder = cast(Object, item) if isinstance(item, dict) else {}
     kind = holder.get("type")
     if not isinstance(kind, str):
@@ -292,7 +292,7 @@ def _length_problems(place: str, text: str) -> Iterator[Problem]:
 
 
 def _calls_problems(place: str, message: Object) -> Iterator[Problem]:
-    """The calls of an assistant message, each on its own."""
+    """Problems of an assistant message's calls, each on its own."""
     if "tool_calls" in message:
         calls = message["tool_calls"]
         where = f"{place}.tool_calls"
@@ -319,12 +319,12 @@ def _call_problems(place: str, call: JSON) -> Iterator[Problem]:
     if not isinstance(holder.get("type"), str):
         yield Problem("C0", f"{place}.type", "A call must have a type.")
     field, arguments = call_body(holder)
-    if field in ("function", "custom"):  # other types are not judged
+    if field in ("function", "custom"):  # other types are not checked
         yield from _body_problems(f"{place}.{field}", holder.get(field), arguments)
 
 
 def _body_problems(place: str, body: JSON, field: str) -> Iterator[Problem]:
-    """A call's name and arguments; a custom tool's input is free text."""
+    """Problems of a call's name and arguments; a custom tool's input is free text."""
     if not isinstance(body, dict):
         yield Problem("C0", place, "A call must say what it calls.")
         return
@@ -342,7 +342,7 @@ def _body_problems(place: str, body: JSON, field: str) -> Iterator[Problem]:
 
 
 def _pairing_problems(step: Step) -> Iterator[Problem]:
-    """Every call answered directly after its message, and every result called for."""
+    """Problems of pairs: results follow their calls, and each result has a call."""
     waiting: dict[str, deque[int]] = {}
     caller = step.at
     for offset, message in enumerate(step.messages):
@@ -386,7 +386,7 @@ def _unanswered_problems(caller: int, waiting: dict[str, deque[int]]) -> Iterato
 
 
 def _effort_problems(fields: Fields) -> list[Problem]:
-    """Newer models do not reason with function tools on this API."""
+    """Problems of reasoning with function tools, which newer models exclude on this API."""
     model = parse_model_name(fields.get("model"))
     if model is None or model.maker != "openai" or model.version < NO_EFFORT_WITH_TOOLS:
         return []
@@ -414,8 +414,8 @@ def _has_function_tools(fields: Fields) -> bool:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "C0",
-        "A message is an object with a known role and content of the right type. A call has an id,"
-        " a type and a name. A tool message names its call.",
+        "A message has a known role and content of the right type; a call has id, type and name; a"
+        " tool message names its call.",
         "error",
         "The shape is corrected. A missing id is derived from the call's place.",
     ),
@@ -429,7 +429,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "C2",
         "A `tool` message answers a call of the assistant message before it.",
         "error",
-        "It becomes a user message that says so. A mere repeat is removed.",
+        "It becomes a user message; a repeat is removed.",
     ),
     RuleSpec(
         "C3",

@@ -28,7 +28,7 @@ _SPEAKERS: dict[str, Speaker] = {
 
 
 def is_text_item(item: JSON) -> bool:
-    """A content part that says something as plain text."""
+    """Return whether this is a plain text content part."""
     holder: Object = item
     if not isinstance(item, dict):
         return False
@@ -36,7 +36,7 @@ def is_text_item(item: JSON) -> bool:
 
 
 def call_body(call: Object) -> tuple[str, str]:
-    """Where a call says what it wants: the field of its body, and the one of its arguments."""
+    """The field of a call's body, and the field of its arguments."""
     kind = call.get("type")
     if kind == "custom" or (not isinstance(kind, str) and isinstance(call.get("custom"), dict)):
         return "custom", "input"
@@ -54,12 +54,12 @@ class OpenAIChatCodec:
     head_fields: tuple[str, ...] = ("tools", "functions")
 
     def is_model_made(self, message: JSON) -> bool:
-        """Whether the model wrote this message."""
+        """Return whether the model wrote this message."""
         holder: Object = message
         return isinstance(message, dict) and holder.get("role") == "assistant"
 
     def decode(self, row: int, message: JSON) -> list[Part]:
-        """The parts of one message: reasoning, then what it says, then its calls."""
+        """The parts of one message: reasoning, content, calls."""
         holder: Object = message
         if not isinstance(message, dict):
             return [_opaque(Ref(row, ()), "user", message)]
@@ -83,15 +83,15 @@ class OpenAIChatCodec:
         ]
 
     def has_locked_calls(self, model: Sequence[Part]) -> bool:
-        """Calls of one turn may go one by one."""
+        """False: calls of one turn may be removed one by one."""
         return False
 
     def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
-        """Nothing outside reasoning needs it by name."""
+        """False: nothing outside reasoning refers to it."""
         return False
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
-        """The message with `text` in place of what the part said."""
+        """The message with `text` in place of the part's text."""
         part = relocate_text(message, part)
         path = part.ref.path
         if part.kind == "media":
@@ -111,9 +111,9 @@ class OpenAIChatCodec:
         return put(message, (*path, "refusal" if item.get("type") == "refusal" else "text"), text)
 
     def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
-        """The message without these parts; None when neither words nor calls are left.
+        """The message without these parts; None if neither text nor calls are left.
 
-        Reasoning stays with a message that keeps words or calls, as some servers want it back,
+        Reasoning stays with a message that keeps text or calls, as some servers require it,
         and never stands alone.
         """
         parts = [relocate_text(message, part) for part in parts]
@@ -129,17 +129,17 @@ class OpenAIChatCodec:
         return left if _has_content(left) else None
 
     def unbind(self, message: JSON) -> JSON:
-        """Nothing outside the reasoning fields refers to them."""
+        """The message unchanged: nothing outside the reasoning fields refers to them."""
         return message
 
     def join(self, before: JSON, after: JSON) -> list[JSON] | None:
-        """Two turns of the model become one: OpenAI takes both, strict chat templates do not."""
+        """Merge two model turns: OpenAI accepts both, strict chat templates do not."""
         if not (self.is_model_made(before) and self.is_model_made(after)) or "tool_calls" in before:
             return None
         return [self.merge((before, after))]
 
     def merge(self, messages: Sequence[JSON]) -> JSON:
-        """One turn with all that these say; of other fields the last one counts."""
+        """One turn with the content of all; of other fields the last one counts."""
         turns = [cast(Object, message) for message in messages]
         whole: Object = {**turns[0], **turns[1]}
         whole.setdefault("content", None)
@@ -148,11 +148,11 @@ class OpenAIChatCodec:
         return {**whole, "content": _join_contents([turn.get("content") for turn in turns])}
 
     def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
-        """The message with a cache mark on the content part that holds this part.
+        """The message with a cache breakpoint on the content part that holds this part.
 
-        A mark with a `mode` is OpenAI's own breakpoint, which only stands on content parts, and not
-        on the model's; any other is the `cache_control` of routers, which a message can bear too.
-        Where a mark cannot stand, the message comes back as it is.
+        A control with a `mode` is OpenAI's own breakpoint, allowed on content parts only, and not
+        on the model's; any other is the `cache_control` of routers, allowed on messages too.
+        Where no breakpoint is allowed, the message is unchanged.
         """
         part = relocate_text(message, part)
         holder = _object(message)
@@ -175,7 +175,7 @@ class OpenAIChatCodec:
 
 
 def _join_contents(contents: Sequence[JSON]) -> JSON:
-    """The contents of several messages as one; words before the first list of items are one."""
+    """The joined contents of several messages; leading strings become one text."""
     said = [content for content in contents if content]
     if len(said) < 2:
         return said[0] if said else contents[-1]
@@ -205,7 +205,7 @@ def _arguments(value: JSON) -> str:
 
 
 def _opaque(ref: Ref, speaker: Speaker, value: JSON) -> Part:
-    """Something that is carried along untouched; its text only serves to count it."""
+    """An opaque part; its text is only counted."""
     text, weight = countable_text("openai-chat", value)
     return Part(ref, "opaque", speaker, text, weight=weight)
 
@@ -257,12 +257,15 @@ def _media_tokens(item: Object) -> int:
 
 
 def _decode_result(row: int, message: Object) -> list[Part]:
-    """A result's text as one part, and whatever else is in it as others."""
+    """A result's text as one part, and its other items as parts of their own."""
     text, others = _result_texts(row, message.get("content"))
     name = _string(message.get("name"))
     id = _string(message.get("tool_call_id")) if message["role"] == "tool" else ""
     error = message.get("is_error") is True
-    return [Part(Ref(row, ("content",)), "result", "tool", text, name, id, error), *others]
+    return [
+        Part(Ref(row, ("content",)), "result", "tool", text, name=name, id=id, error=error),
+        *others,
+    ]
 
 
 def _result_texts(row: int, content: JSON) -> tuple[str, list[Part]]:
@@ -285,12 +288,12 @@ def _result_texts(row: int, content: JSON) -> tuple[str, list[Part]]:
 
 
 def _is_own_text(item: JSON) -> bool:
-    """Whether an item is of a result's own words; the marker of an image in it is not."""
+    """Return whether an item is a result's own text, and not the marker of an image."""
     return is_text_item(item) and not is_media_marker(item["text"])
 
 
 def _decode_reasoning(row: int, message: Object) -> list[Part]:
-    """Reasoning in each of its spellings; what two of them say alike counts once."""
+    """Reasoning in each of its fields; equal texts count once."""
     parts: list[Part] = []
     for name in REASONING_FIELDS:
         value = message.get(name)
@@ -316,7 +319,7 @@ def _reasoning_part(ref: Ref, value: JSON) -> Part:
 
 
 def _decode_model_fields(parts: list[Part], row: int, message: Object) -> None:
-    """Add what an assistant message holds beside its content: refusal, audio, calls."""
+    """Decode an assistant message's other fields: refusal, audio, calls."""
     if refusal := _string(message.get("refusal")):
         parts.append(Part(Ref(row, ("refusal",)), "text", "model", refusal))
     if audio := _object(message.get("audio")):
@@ -325,7 +328,7 @@ def _decode_model_fields(parts: list[Part], row: int, message: Object) -> None:
     if legacy := _object(message.get("function_call")):
         arguments = _arguments(legacy.get("arguments"))
         name = _string(legacy.get("name"))
-        parts.append(Part(Ref(row, ("function_call",)), "call", "model", arguments, name))
+        parts.append(Part(Ref(row, ("function_call",)), "call", "model", arguments, name=name))
     for position, call in enumerate(_items(message.get("tool_calls"))):
         parts.append(_decode_call(Ref(row, ("tool_calls", position)), call))
 
@@ -338,17 +341,17 @@ def _decode_call(ref: Ref, call: JSON) -> Part:
     body = _object(holder.get(field))
     said, name, id = _arguments(body.get(arguments)), body.get("name"), holder.get("id")
     signed = "extra_content" in holder and _is_signed(holder["extra_content"])
-    return Part(ref, "call", "model", said, _string(name), _string(id), False, signed)
+    return Part(ref, "call", "model", said, name=_string(name), id=_string(id), signed=signed)
 
 
 def _is_signed(extra: JSON) -> bool:
-    """Whether what stands beside a call is Google's signature of it."""
+    """Return whether a call's extra content has Google's signature."""
     google = _object(_object(extra).get("google"))
     return bool(google.get("thought_signature"))
 
 
 def _replace_call(message: Object, path: BlockPath, text: str) -> JSON:
-    """The message with new arguments for one call; a call without a body stays as it is."""
+    """The message with new arguments for one call; a call without a body is unchanged."""
     if path == ("function_call",):
         return put(message, (*path, "arguments"), text)
     call = cast(Object, message["tool_calls"][path[1]])
@@ -359,22 +362,24 @@ def _replace_call(message: Object, path: BlockPath, text: str) -> JSON:
 
 
 def _replace_texts(items: list[JSON], text: str) -> list[JSON]:
-    """The items with one text part, where the first one stood, for all of them; the rest stays.
+    """The items with one text part, at the place of the first, for all texts; the rest stays.
 
-    The marks of all text parts move to the one that is left.
+    The cache breakpoints of all text parts move to the one that is left.
     """
     spoken = [cast(Object, item) for item in items if _is_own_text(item)]
     if not spoken:
         return [{"type": "text", "text": text}, *items]
-    marks = {mark: item[mark] for item in spoken for mark in BREAKPOINT_FIELDS if mark in item}
-    said: Object = {**spoken[0], "text": text, **marks}
+    breakpoints = {
+        field: item[field] for item in spoken for field in BREAKPOINT_FIELDS if field in item
+    }
+    said: Object = {**spoken[0], "text": text, **breakpoints}
     first = next(at for at, item in enumerate(items) if _is_own_text(item))
     behind = [item for item in items[first:] if not _is_own_text(item)]
     return [*items[:first], said, *behind]
 
 
 def _without(message: Object, gone: set[BlockPath]) -> Object:
-    """The message without what stands at these paths; emptied lists go with their last item."""
+    """The message without the items at these paths; emptied lists are removed."""
     left = {key: value for key, value in message.items() if (key,) not in gone}
     for name in ("content", "tool_calls"):
         items = left.get(name)
@@ -386,13 +391,13 @@ def _without(message: Object, gone: set[BlockPath]) -> Object:
         elif len(kept) != len(cast(list[JSON], items)):
             left[name] = kept
     if "content" in message and "content" not in left:
-        # A new null stands where the content stood: it is legal beside calls.
+        # A null in place of the content is valid beside calls.
         left = {key: left.get(key) for key in message if key in left or key == "content"}
     return left
 
 
 def _has_content(message: Object) -> bool:
-    """Whether a message still has words, media or calls."""
+    """Return whether a message still has text, media or calls."""
     return any(
         message.get(name) for name in ("content", "tool_calls", "function_call", "refusal", "audio")
     )

@@ -26,17 +26,15 @@ _JOINED_FIELDS = (*REASONING_FIELDS, "refusal")
 class OpenAIChatRenderer(Struct, frozen=True):
     """OpenAI Chat Completions."""
 
-    keep_texts_apart: bool = (
-        False  # a part for each text: where marks are set, what they stand on must stay
-    )
+    keep_texts_apart: bool = False  # a part for each text, so that breakpoints keep their place
 
     @property
     def requires_leading_thinking(self) -> bool:
-        """What was thought is a field, wherever it was."""
+        """False: reasoning is a field of the message."""
         return False
 
     def role(self, message: JSON) -> Role:
-        """Whose message it is; results are told by the client."""
+        """The sender of a message; results belong to the user."""
         said = get(message, ("role",))
         return _ROLES.get(said, "other") if isinstance(said, str) else "other"
 
@@ -48,7 +46,7 @@ class OpenAIChatRenderer(Struct, frozen=True):
         return part.text if len(path) == 1 else get(message, path[:2])
 
     def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
-        """What it has beside content and calls; of a result nothing is left."""
+        """The fields beside content and calls; none of a result."""
         holder = cast(Object, message) if isinstance(message, dict) else {}
         if holder.get("role") in ("tool", "function"):
             return {"role": "user"}
@@ -56,7 +54,7 @@ class OpenAIChatRenderer(Struct, frozen=True):
         return {key: one for key, one in holder.items() if key not in left_out}
 
     def join_fields(self, before: Object, after: Object) -> Object:
-        """Both; what the model thought in both stays."""
+        """The fields of both; reasoning of both is joined."""
         both = {**before, **after}
         for name in _JOINED_FIELDS:
             one, other = before.get(name), after.get(name)
@@ -69,28 +67,28 @@ class OpenAIChatRenderer(Struct, frozen=True):
         return both
 
     def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
-        """A string, or a part where there is a mark to bear; OpenAI's own not by the model."""
+        """A string, or a content part if there is a breakpoint; model text has none of OpenAI's."""
         borne = {
-            mark: one
-            for mark, one in breakpoints.items()
-            if role == "user" or mark == "cache_control"
+            field: one
+            for field, one in breakpoints.items()
+            if role == "user" or field == "cache_control"
         }
         return {"type": "text", "text": text, **borne} if borne else text
 
     def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
-        """Its text."""
+        """The text of a call or result."""
         return part.text, ()
 
     def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
-        """Images, files and sounds stand in a user's message as they stood in a result."""
+        """Images, files and sounds, unchanged."""
         return [without_breakpoints(get(message, part.ref.path))]
 
     def is_model_turn_required(self, before: JSON) -> bool:
-        """A system message may stand anywhere."""
+        """False: a system message may stand anywhere."""
         return False
 
     def build(self, turn: OutputMessage) -> JSON:
-        """The message; neighbouring strings become one."""
+        """The message of a turn; neighbouring strings become one."""
         role = "assistant" if turn.role == "model" else "user"
         fields = {key: one for key, one in turn.fields.items() if key != "role"}
         said = {"role": role, "content": self._content(turn.blocks), **fields}

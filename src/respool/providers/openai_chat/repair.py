@@ -28,12 +28,12 @@ from .check import (
 from .codec import MEDIA_TYPES, call_body, is_text_item
 
 _RULES = OpenAIChatRules()
-UNNAMED_TOOL = "unknown"  # the name of a tool that a call or a result does not name
+UNNAMED_TOOL = "unknown"  # the tool of a call or result without a name
 MOVED_TEXT = "[not text: see the message after the results]"
 _REPAIR_NOTES = {
     "C0": "gave it the shape of a message that the API knows",
     "C1": "put its results right behind it, with a stand-in for each that is missing",
-    "C2": "told it as a user message; a repeated result was dropped",
+    "C2": "made it a user message, or dropped a repeated result",
     "C4": "gave it content that may stand there",
     "C5": "made its arguments JSON text, with what they said inside",
     "C6": "cut the text to the allowed length",
@@ -44,7 +44,7 @@ class OpenAIChatRepairer:
     """OpenAI's repairs for Chat Completions."""
 
     def repair_step(self, step: Step, state: RuleState, fields: Fields | None) -> StepRepair | None:
-        """The mended step, or None when nothing is broken."""
+        """The repaired step, or None if nothing is broken."""
         problems = [p for p in _RULES.check_step(step, state, fields) if p.severity == "error"]
         if not problems:
             return None
@@ -61,13 +61,13 @@ class OpenAIChatRepairer:
     def repair_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> EndRepair | None:
-        """A history may end on any message."""
+        """None: a history may end on any message."""
         return None
 
     def limit_breakpoints(
         self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> EndRepair | None:
-        """The number of marks is not limited here."""
+        """None: the number of breakpoints is not limited."""
         return None
 
 
@@ -75,7 +75,7 @@ class OpenAIChatRepairer:
 
 
 def _valid_message(message: JSON, at: int) -> Object:
-    """The message in a shape that the API knows; the same object when it has one."""
+    """The message in a valid shape; the same object if it is valid."""
     if not isinstance(message, dict):
         said = "" if message is None else truncate(compact_json(message))
         return {"role": "user", "content": said or BLANK_TEXT}
@@ -93,7 +93,7 @@ def _valid_message(message: JSON, at: int) -> Object:
 
 
 def _with_role(message: Object) -> Object:
-    """A message of no role the API knows: a result if it names a call, else the user's words."""
+    """A message of an unknown role as a result if it names a call, else as the user's."""
     if is_id(message.get("tool_call_id")):
         return {**message, "role": "tool"}
     kept = {key: message[key] for key in ("content", *BREAKPOINT_FIELDS) if key in message}
@@ -107,7 +107,7 @@ def _without_field(message: Object, name: str) -> Object:
 
 
 def _valid_content(message: Object) -> JSON:
-    """Content that the message's role can have; the same object when it is."""
+    """Valid content for the message's role; the same object if it is valid."""
     content = message.get("content")
     if content is None:
         return None if can_lack_content(message) else ""
@@ -123,7 +123,7 @@ def _valid_content(message: Object) -> JSON:
 
 
 def _same_list(old: list[JSON], new: list[JSON]) -> list[JSON]:
-    """The old list itself when the new one holds the same objects."""
+    """The old list if the new one holds the same objects."""
     same = len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
     return old if same else new
 
@@ -163,7 +163,7 @@ def _valid_calls(message: Object, at: int) -> Object:
 
 
 def _valid_call(call: JSON, at: int, position: int) -> JSON:
-    """The call, with an id made of its place in the history where it has none."""
+    """The call, with an id made from its place in the history if it has none."""
     holder = cast(Object, call)
     field, arguments = call_body(holder)
     changes: Object = {}
@@ -179,7 +179,7 @@ def _valid_call(call: JSON, at: int, position: int) -> JSON:
 
 
 def _valid_body(body: JSON, field: str) -> JSON:
-    """What a call asks for, with a name and arguments that are a string."""
+    """The body of a call, with a name and arguments that are a string."""
     holder = cast(Object, body) if isinstance(body, dict) else {}
     said = holder.get(field)
     sound = _valid_arguments(said) if field == "arguments" else _valid_input(said)
@@ -190,12 +190,12 @@ def _valid_body(body: JSON, field: str) -> JSON:
 
 
 def _valid_input(value: JSON) -> str:
-    """The free text that a custom tool takes."""
+    """The free text input of a custom tool."""
     return truncate("" if value is None else compact_json(value))
 
 
 def _valid_arguments(value: JSON) -> str:
-    """Arguments as JSON text; what is none stands as text inside an object."""
+    """Arguments as JSON text; other text is put inside an object."""
     text = "" if value is None else compact_json(value)
     if not text.strip():
         return "{}"
@@ -208,15 +208,15 @@ def _valid_arguments(value: JSON) -> str:
 
 
 class _Call(Struct, frozen=True):
-    """A call of the step: which of the model's messages makes it, and its id."""
+    """A call of the step: its message and its id."""
 
     speaker: int
     id: str
-    nameless: bool  # its id was made up
+    nameless: bool  # its id was generated
 
 
 def _paired_rows(step: Step, sound: list[RepairedRow]) -> list[RepairedRow]:
-    """The model's messages, each with its results right behind it, then whatever else was said."""
+    """The model's messages, each followed by its results, then all other messages."""
     model, answers = sound[: step.model_count], sound[step.model_count :]
     calls = [
         _Call(speaker, call_id(call), not call_id(old))
@@ -244,7 +244,7 @@ def _dicts(items: Iterable[JSON]) -> list[JSON]:
 
 
 def _pair(calls: list[_Call], ids: list[str]) -> dict[int, int]:
-    """Which result answers each call: by id, then by order where an id is missing."""
+    """Pair results with calls by id, then by order if an id is missing."""
     asked: dict[str, list[int]] = {}
     given: dict[str, list[int]] = {}
     for position, call in enumerate(calls):
@@ -254,7 +254,7 @@ def _pair(calls: list[_Call], ids: list[str]) -> dict[int, int]:
     answered: dict[int, int] = {}
     for id, callers in asked.items():
         found = given.get(id, [])
-        # With too few results for a repeated id, those nearest to the results are answered.
+        # With too few results for a repeated id, the calls nearest to the results are answered.
         answered |= zip(callers[max(len(callers) - len(found), 0) :], found, strict=False)
     open_calls = [c for c in range(len(calls)) if c not in answered]
     answered |= zip(open_calls, given.get("", []), strict=False)
@@ -265,7 +265,7 @@ def _pair(calls: list[_Call], ids: list[str]) -> dict[int, int]:
 
 
 def _with_call_id(row: RepairedRow, id: str) -> RepairedRow:
-    """The result, naming this call."""
+    """The result with this call's id."""
     message = cast(Object, row.message)
     if message.get("tool_call_id") == id:
         return row
@@ -277,7 +277,7 @@ def _placeholder_result(id: str) -> Object:
 
 
 def _texts_by_call(behind: list[list[RepairedRow]]) -> dict[str, set[str]]:
-    """What the results of each call say."""
+    """The texts of each call's results."""
     said: dict[str, set[str]] = {}
     for row in (row for rows in behind for row in rows):
         message = cast(Object, row.message)
@@ -289,36 +289,36 @@ def _texts_by_call(behind: list[list[RepairedRow]]) -> dict[str, set[str]]:
 def _other_rows(
     answers: list[RepairedRow], paired: set[int | None], text: dict[str, set[str]]
 ) -> list[RepairedRow]:
-    """What else was said; a result that answers no call becomes text, unless it adds nothing."""
+    """All other messages; a result without a call becomes text, unless it is a repeat."""
     rows: list[RepairedRow] = []
     for row in answers:
         if role_of(row.message) != "tool":
             rows.append(row)
         elif row.source not in paired:
             message = cast(Object, row.message)
-            told = text.get(result_id(message))
+            known = text.get(result_id(message))
             content = compact_json(message.get("content"))
-            if told is None or (content.strip() and content not in told):
+            if known is None or (content.strip() and content not in known):
                 rows.append(RepairedRow(_as_user_message(message), row.source))
     return rows
 
 
 def _as_user_message(result: Object) -> Object:
-    """A result that answers no call, as something the user tells; media and marks stay."""
+    """A result without a call as a user message; media and breakpoints stay."""
     id, content = result_id(result), result.get("content")
-    marks = {mark: result[mark] for mark in BREAKPOINT_FIELDS if mark in result}
+    breakpoints = {field: result[field] for field in BREAKPOINT_FIELDS if field in result}
     if isinstance(content, list):
         head: Object = {"type": "text", "text": truncate(unpaired_result_text(id, ""))}
-        return {"role": "user", "content": [head, *cast(list[JSON], content)], **marks}
+        return {"role": "user", "content": [head, *cast(list[JSON], content)], **breakpoints}
     text = truncate(unpaired_result_text(id, str(content)))
-    return {"role": "user", "content": text, **marks}
+    return {"role": "user", "content": text, **breakpoints}
 
 
-# Media in results, for models that take only text there.
+# Media in results, for models that accept only text there.
 
 
 def _with_text_results(rows: list[RepairedRow]) -> list[RepairedRow]:
-    """The rows with media of results moved to a user message behind all results of their turn."""
+    """The rows with media of results moved to a user message after all results of their turn."""
     out: list[RepairedRow] = []
     moved: list[JSON] = []
     for row in rows:

@@ -3,8 +3,8 @@
 Outputs name their calls by call_id, over the whole input.
 
 Calls and outputs pair by call_id over the whole input, with anything in between, so a call without
-an output (R1) shows only at the end. Where the server holds a part of the history, pairs cannot be
-judged (R1 to R4). R0 is the shape of one item, its arguments included.
+an output (R1) is known only at the end. If the server holds a part of the history, pairs cannot be
+checked (R1 to R4). R0 is the shape of one item, its arguments included.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .codec import (
 
 PREFIXES = {"reasoning": "rs", "function_call": "fc", "message": "msg"}
 _NO_OWN_ID = frozenset({"item_reference", "local_shell_call_output"})
-# Items that rules of their own look at; of the others only the ids and the order are judged.
+# Items with rules of their own; of the others only ids and order are checked.
 _PLAIN = KNOWN - {
     *_NO_OWN_ID,
     "local_shell_call",
@@ -47,20 +47,20 @@ _PLAIN = KNOWN - {
     "compaction_trigger",
 }
 MAX_ID_CHARS = 64
-_MAX_STEM_CHARS = 56  # what a repeat's number is put behind
+_MAX_STEM_CHARS = 56  # the separator before a repeat's number
 
 StrayOutput = Literal["orphan", "second", "alone"]
 
 
 def own_id(item: JSON) -> str | None:
-    """The id by which the API tells this item from all others."""
+    """The item's own id."""
     kind = kind_of(item)
     id = item.get("id") if kind in KNOWN and kind not in _NO_OWN_ID else None
     return id if isinstance(id, str) else None
 
 
 def has_valid_prefix(item: Object, kind: str) -> bool:
-    """Whether the item's id is missing, or begins as ids of its type do."""
+    """Return whether the item's id is missing, or has the prefix of its type."""
     id = item.get("id")
     if id is None or kind not in PREFIXES:
         return True
@@ -68,9 +68,9 @@ def has_valid_prefix(item: Object, kind: str) -> bool:
 
 
 def is_plain(step: Step, kinds: Sequence[str], state: RuleState) -> bool:
-    """Whether it shows at a glance that no rule on ids, pairs or order is broken here.
+    """Return whether a step evidently breaks no rule on ids, pairs or order.
 
-    Nearly every step is plain, and judged in one pass; of any other nothing is said.
+    A fast pre-check; False proves nothing.
     """
     own: set[str] = set()
     asked: dict[str, str] = {}  # call id -> type of the call, "" once it is answered
@@ -88,7 +88,7 @@ def is_plain(step: Step, kinds: Sequence[str], state: RuleState) -> bool:
 
 
 def _has_new_id(item: Object, kind: str, own: set[str], state: RuleState) -> bool:
-    """Whether the item's own id is sound and no earlier item's."""
+    """Return whether the item's own id is valid and new."""
     id = item["id"]
     if not isinstance(id, str) or id in own or f"id {id}" in state.item_rows:
         return False
@@ -97,7 +97,7 @@ def _has_new_id(item: Object, kind: str, own: set[str], state: RuleState) -> boo
 
 
 def _is_new_call(id: object, kind: str, asked: dict[str, str], state: RuleState) -> bool:
-    """Whether a call's id is sound and no earlier call's."""
+    """Return whether a call's id is valid and new."""
     if (
         not isinstance(id, str)
         or not 0 < len(id) <= MAX_ID_CHARS
@@ -110,7 +110,7 @@ def _is_new_call(id: object, kind: str, asked: dict[str, str], state: RuleState)
 
 
 def _is_answer(id: object, kind: str, asked: dict[str, str]) -> bool:
-    """Whether an output is the first one for a call of its type in this step."""
+    """Return whether an output is the first for a call of its type in this step."""
     if not isinstance(id, str) or asked.get(id) != OUTPUTS[kind][0]:
         return False
     asked[id] = ""
@@ -118,40 +118,42 @@ def _is_answer(id: object, kind: str, asked: dict[str, str]) -> bool:
 
 
 def valid_id(id: object) -> str:
-    """The call id that an id stands for: itself, or a short one made from it."""
+    """A valid call id: the id itself, or a short one made from it."""
     if not isinstance(id, str) or not id:
         return "call_unknown"
     return id if len(id) <= MAX_ID_CHARS else f"call_{digest(id)}"
 
 
 def stem_of(id: str) -> str:
-    """What the number of a repeat is put behind, so that the whole stays short enough."""
+    """The stem for numbered repeats, short enough for the limit."""
     return id if len(id) <= _MAX_STEM_CHARS else f"call_{digest(id)}"
 
 
 def repeat_of(stem: str, times: int) -> str:
-    """The id of an item or call whose id has been used so many times."""
+    """The id of an item or call whose id was used this many times."""
     return f"{stem}_{times + 1}"
 
 
 def is_paired(item: Object, kind: str) -> bool:
-    """Whether this call or output belongs to a pair; a tool search of the server's does not."""
+    """Return whether this call or output belongs to a pair; a server's tool search does not."""
     if kind not in ("tool_search_call", "tool_search_output"):
         return kind in CALLS or kind in OUTPUTS
     return isinstance(item.get("call_id"), str) and item.get("execution") != "server"
 
 
 class Pairing:
-    """Which call each output of a step answers, under ids that are sound and not yet taken.
+    """Pairs of the calls and outputs of a step, with valid and new ids.
 
-    On a step that is in order every id stands for itself. A local shell's call may be named by its
-    own id too, unless it is among those that lose it (`unbound`).
+    In a valid step every id is unchanged. A local shell's call may be named by its
+    own id, too, unless that id is removed (`unbound`).
     """
 
     def __init__(self, step: Step, state: RuleState, unbound: Collection[int] = ()) -> None:
         self.ids: dict[int, str] = {}  # by offset: a call's id, or the id of the call answered
         self.asked: dict[int, str] = {}  # by offset of an output: the type of the call
-        self.strays: dict[int, StrayOutput] = {}  # by offset of an output: why it answers no call
+        self.strays: dict[
+            int, StrayOutput
+        ] = {}  # by offset of an output: the reason that it answers no call
         self._seen = state
         self._repeats: dict[str, int] = {}
         self._kinds: dict[str, str] = {}  # of this step's calls
@@ -179,7 +181,7 @@ class Pairing:
             self._shown.add(own_id(item))
 
     def name(self, offset: int, text: JSON) -> JSON:
-        """What has to stand where this item, which says `said` there, names its call."""
+        """The valid call id for this item, which has `said` now."""
         return text if offset in self._by_own else self.ids.get(offset, text)
 
     def _add_call(self, offset: int, item: Object, kind: str) -> None:
@@ -199,7 +201,7 @@ class Pairing:
         return own in self._shown or f"id {own}" in self._seen.item_rows
 
     def _free(self, id: str) -> str:
-        """The id itself while it is free, else its next repeat."""
+        """The id itself if it is free, else its next repeat."""
         if id not in self._seen.call_counts and id not in self._kinds:
             return id
         stem = stem_of(id)
@@ -233,7 +235,7 @@ class Pairing:
             self.strays[offset] = "alone" if alone else "orphan"
 
     def _first(self, waiting: deque[str] | None) -> str | None:
-        """The first of these calls that is not answered yet."""
+        """The first of these calls without an output."""
         while waiting:
             id = waiting.popleft()
             if id not in self._answered:
@@ -241,7 +243,7 @@ class Pairing:
         return None
 
     def _called_by_own(self, item: Object, text: str) -> str | None:
-        """The call id of a local shell's call whose own id this output names."""
+        """The call id of the local shell's call whose own id this output names."""
         if item.get("type") != "local_shell_call_output":
             return None
         if text in self._own:
@@ -275,11 +277,11 @@ def _foreign_ids(item: Object) -> set[str]:
 
 _CODEC = OpenAIResponsesCodec()
 _RAW = msgspec.json.Decoder(msgspec.Raw)
-_SERVER_HELD = "item_reference"  # in `Seen.items` once the history has one
+_SERVER_HELD = "item_reference"  # in `RuleState.item_rows` once the history has one
 
 
 def is_server_held(step: Step, state: RuleState, fields: Fields | None) -> bool:
-    """Whether a part of the history so far is with the server and not in the request."""
+    """Return whether the server holds a part of the history so far."""
     return (
         _has_server_history(fields)
         or _SERVER_HELD in state.item_rows
@@ -293,17 +295,17 @@ def _has_server_history(fields: Fields | None) -> bool:
 
 
 def trailing_reasoning(step: Step) -> range:
-    """Offsets of the reasoning at the end of the model's run, where its item should follow."""
+    """Offsets of the reasoning at the end of the model's run that lacks its item."""
     start = step.model_count
     while start and kind_of(step.messages[start - 1]) == "reasoning":
         start -= 1
     after = kind_of(step.messages[step.model_count]) if step.answers else ""
-    # An item of a type we do not know may be the one that follows.
+    # An item of an unknown type may be the one that follows.
     return range(0) if after and after not in KNOWN else range(start, step.model_count)
 
 
 def misplaced_offsets(step: Step, stranded: range) -> Iterator[int]:
-    """Offsets of items that may belong to stranded reasoning: before it, not behind another's."""
+    """Offsets of items that may belong to trailing reasoning: before it, and not after another."""
     for offset in range(stranded.start if stranded else 0):
         item = step.messages[offset]
         led = offset and kind_of(step.messages[offset - 1]) == "reasoning"
@@ -312,20 +314,20 @@ def misplaced_offsets(step: Step, stranded: range) -> Iterator[int]:
 
 
 def is_json(text: object) -> bool:
-    """Whether a call's arguments are a string of JSON; an empty one passes for none."""
+    """Return whether a call's arguments are JSON text, or empty."""
     if not isinstance(text, str):
         return False
     try:
         _RAW.decode(text)
     except RecursionError:
-        return True  # too deep to tell
+        return True  # nested too deeply to check
     except (msgspec.DecodeError, ValueError):
         return not text or _is_lenient_json(text)
     return True
 
 
 def _is_lenient_json(text: str) -> bool:
-    """JSON as most readers take it: with NaN, or with lone surrogates."""
+    """Return whether this is JSON with NaN or lone surrogates, which most readers accept."""
     try:
         json.loads(text)
     except RecursionError:
@@ -336,7 +338,7 @@ def _is_lenient_json(text: str) -> bool:
 
 
 def is_block(block: JSON) -> bool:
-    """Whether something in a list of content is an object with a type."""
+    """Return whether a content item is an object with a type."""
     return isinstance(block, dict) and isinstance(cast(Object, block).get("type"), str)
 
 
@@ -344,7 +346,7 @@ class OpenAIResponsesRules:
     """OpenAI's rules for the Responses API."""
 
     def check_step(self, step: Step, state: RuleState, fields: Fields | None) -> list[Problem]:
-        """What is wrong inside this step."""
+        """Problems inside this step."""
         found: list[Problem] = []
         kinds = [kind_of(item) for item in step.messages]
         for row, item in enumerate(step.messages, step.at):
@@ -356,7 +358,7 @@ class OpenAIResponsesRules:
         return found
 
     def advance(self, step: Step, state: RuleState) -> None:
-        """Note this step's ids, and which of its calls still wait for their output."""
+        """Record this step's ids and its pending calls."""
         kinds = [kind_of(item) for item in step.messages]
         if is_plain(step, kinds, state):
             track_plain_ids(step, kinds, state)
@@ -366,7 +368,7 @@ class OpenAIResponsesRules:
     def check_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
-        """Calls without an output, and compaction asked for before the end."""
+        """Problems of calls without an output, and of compaction triggers before the end."""
         if not count:
             return _empty_problems(fields)
         found = [
@@ -377,7 +379,7 @@ class OpenAIResponsesRules:
         return found
 
     def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
-        """Two ways of naming the same history, and phases that got lost."""
+        """Problems of conflicting history references, and of missing phases."""
         return [*_history_problems(fields), *_phase_problems(messages)]
 
 
@@ -389,9 +391,9 @@ def _length_problem(row: int, path: BlockPath) -> Problem:
 def unanswered_calls(
     state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
 ) -> list[tuple[str, int]]:
-    """Calls that no output answers, with their rows; those of a last run are only pending.
+    """Calls without an output, with their rows; those of the last run are only pending.
 
-    A program waits for the calls it made, and the server writes its output: it is not judged. Nor
+    A program waits for its calls, and the server writes its output: it is not checked. Nor
     is a call that runs beside the conversation: its output comes with any later request.
     """
     if _SERVER_HELD in state.item_rows or _has_server_history(fields):
@@ -413,7 +415,7 @@ def _is_async(item: JSON) -> bool:
 
 
 def _empty_problems(fields: Fields | None) -> list[Problem]:
-    """An empty input is one where nothing else says what to answer."""
+    """The problem of an empty input, unless other fields replace it."""
     named = ("previous_response_id", "conversation", "prompt")
     if fields is not None and any(fields.get(name) is not None for name in named):
         return []
@@ -421,7 +423,7 @@ def _empty_problems(fields: Fields | None) -> list[Problem]:
 
 
 def relation_problems(step: Step, state: RuleState, fields: Fields | None) -> list[Problem]:
-    """What is wrong with the items of a step only because of one another, or of earlier ones."""
+    """Problems between the items of a step, or with earlier ones."""
     held = is_server_held(step, state, fields)
     found = [*_own_id_problems(step, state), *_pairing_problems(step, state, held)]
     if not held:
@@ -432,7 +434,7 @@ def relation_problems(step: Step, state: RuleState, fields: Fields | None) -> li
 
 
 def track_ids(step: Step, kinds: Sequence[str], state: RuleState) -> None:
-    """Note the ids of any step, under the ids that its calls and outputs stand for."""
+    """Record the ids of any step, after repair of its ids."""
     pairing = Pairing(step, state)
     for offset, item in enumerate(step.messages):
         row, kind = step.at + offset, kinds[offset]
@@ -451,7 +453,7 @@ def track_ids(step: Step, kinds: Sequence[str], state: RuleState) -> None:
 
 
 def track_plain_ids(step: Step, kinds: Sequence[str], state: RuleState) -> None:
-    """Note the ids of a plain step, where each stands for itself."""
+    """Record the ids of a plain step."""
     for row, item in enumerate(step.messages, step.at):
         kind = kinds[row - step.at]
         if kind in CALLS:
@@ -471,7 +473,7 @@ def _track_call(id: str, kind: str, row: int, state: RuleState) -> None:
 
 
 def _track_item(id: str, kind: str, row: int, state: RuleState) -> None:
-    """Note an item's own id, and count it for the id it is a repeat of."""
+    """Record an item's own id, and count it for the id it repeats."""
     state.item_rows[f"id {id}"] = row
     if kind == "mcp_approval_request":
         state.item_rows[f"mcp_approval_request {id}"] = row
@@ -481,7 +483,7 @@ def _track_item(id: str, kind: str, row: int, state: RuleState) -> None:
 
 
 def _shape_problems(row: int, item: JSON, kind: str) -> Sequence[Problem]:
-    """What is wrong with one item, whatever stands around it."""
+    """Problems of one item by itself."""
     if kind == "message":
         return _message_problems(row, item)
     if kind in OUTPUTS:
@@ -508,7 +510,7 @@ def _output_problems(row: int, item: Object, kind: str) -> Sequence[Problem]:
 
 
 def blocks_of_output(item: Object, kind: str) -> list[JSON]:
-    """The parts that an output is made of, where it is made of parts."""
+    """The blocks of an output, if it has blocks."""
     held = item.get("output")
     return cast(list[JSON], held) if kind in TEXT_OUTPUTS and isinstance(held, list) else []
 
@@ -539,7 +541,7 @@ def _block_problems(place: str, blocks: list[JSON]) -> list[Problem]:
 
 
 def output_fault(item: Object, kind: str) -> str | None:
-    """What is wrong with the output itself, in a sentence."""
+    """The problem of an output's content, as a sentence."""
     held = item.get(OUTPUTS[kind][1])
     if kind == "apply_patch_call_output":
         if not isinstance(item.get("status"), str):
@@ -584,7 +586,7 @@ def _own_id_problems(step: Step, state: RuleState) -> list[Problem]:
 
 
 def _pairing_problems(step: Step, state: RuleState, held: bool) -> list[Problem]:
-    """Call ids that cannot stand, and outputs that answer nothing, or the wrong kind of call."""
+    """Problems of call ids, and of outputs without a call or with the wrong type."""
     found: list[Problem] = []
     pairing = Pairing(step, state)
     for offset, item in enumerate(step.messages):
@@ -610,7 +612,7 @@ def _printable_id(id: object) -> object:
 
 
 def is_output_type_of(output: str, call: str) -> bool:
-    """Whether an output of this type may answer a call of that type."""
+    """Return whether an output of this type may answer a call of that type."""
     if (output, call) == ("function_call_output", "local_shell_call"):
         return True  # as Codex answers it
     return OUTPUTS[output][0] == call
@@ -647,7 +649,7 @@ def _reasoning_problems(step: Step) -> list[Problem]:
 
 
 def unrequested_approvals(step: Step, state: RuleState) -> list[int]:
-    """Offsets of approvals whose request is not in the history."""
+    """Offsets of approvals without their request."""
     asked: set[object] = set()
     found: list[int] = []
     for offset, item in enumerate(step.messages):
@@ -692,7 +694,7 @@ def _history_problems(fields: Fields | None) -> list[Problem]:
 
 
 def _phase_problems(messages: Sequence[JSON]) -> list[Problem]:
-    """Phases tell a model its commentary from its answers; some without them confuse it."""
+    """Problems of missing phases, which separate commentary from answers."""
     said = [
         (row, cast(Object, item).get("phase") is not None)
         for row, item in enumerate(messages)
@@ -745,11 +747,10 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "R5",
-        "An item's `id` has the prefix of its type and is unique. A `call_id` has 1 to 64 "
-        "characters and is unique.",
+        "An item's `id` has the prefix of its type; a `call_id` has 1 to 64 characters; both are "
+        "unique.",
         "error",
-        "An item's `id` is removed where allowed, else rewritten. A `call_id` is rewritten on both"
-        " sides.",
+        "An `id` is removed where allowed, else rewritten; a `call_id` is rewritten.",
     ),
     RuleSpec(
         "R8",
@@ -759,10 +760,10 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "R9",
-        "An output has the type that its call needs and is not null. An approval answers a "
+        "An output has the type that its call needs and is not null; an approval answers a "
         "request.",
         "error",
-        "It is rewritten as that type. An approval of nothing is removed.",
+        "It is rewritten as that type; an approval of nothing is removed.",
     ),
     RuleSpec(
         "R10",

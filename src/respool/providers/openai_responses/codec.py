@@ -1,7 +1,7 @@
 """OpenAI Responses: decoding messages into parts, and editing them.
 
-Every item is a row of its own. A compaction item counts as made by the model: the server puts it
-among a response's output. An item_reference does not: what it stands for is not in the request.
+Every item is a row. A compaction item counts as made by the model: the server puts it
+among a response's output. An item_reference does not: its item is not in the request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..attachments import has_text, replace_media, replace_text_items, text_and_
 
 _FORMAT: FormatName = "openai-responses"
 _IMAGE_URL_PREFIX = "data:image/"
-# A whole JSON string: within a string every quote has a backslash before it.
+# A whole JSON string: inside one, every quote is escaped.
 _IMAGE_DATA_URL = re.compile(r'(?<=[:,\[])"(data:image/[^",\\]*;base64,[^"\\]*)"')
 
 
@@ -44,12 +44,12 @@ def file_part(ref: Ref, speaker: Speaker, block: Object) -> Part:
 
 
 def generated_image_tokens(data_base64: str) -> int:
-    """What a generated picture weighs."""
+    """The tokens of a generated image."""
     return image_tokens(_FORMAT, data_base64=data_base64, url=None)
 
 
 def split_images(value: JSON) -> tuple[str, list[str]]:
-    """A value as text without the pictures that it holds as data URLs, and those."""
+    """A value as text without its data URL images, and those images."""
     text = compact_json(value)
     if _IMAGE_URL_PREFIX not in text or isinstance(value, str):
         return text, []
@@ -66,7 +66,7 @@ def _split_data_url(value: object) -> tuple[str | None, str | None]:
 
 
 BREAKPOINT_FIELD = "prompt_cache_breakpoint"
-# Calls that an output of their own answers: type -> (field that says what is asked, tool's name).
+# Calls answered by an output item: type -> (field of the arguments, tool's name).
 CALLS: Mapping[str, tuple[str, str]] = {
     "function_call": ("arguments", ""),
     "custom_tool_call": ("input", ""),
@@ -77,7 +77,7 @@ CALLS: Mapping[str, tuple[str, str]] = {
     "tool_search_call": ("arguments", "tool_search"),
     "program": ("code", "program"),
 }
-# Outputs: type -> (type of the call they answer, field that says what came of it).
+# Outputs: type -> (type of their call, field of the result).
 OUTPUTS: Mapping[str, tuple[str, str]] = {
     "function_call_output": ("function_call", "output"),
     "custom_tool_call_output": ("custom_tool_call", "output"),
@@ -88,9 +88,9 @@ OUTPUTS: Mapping[str, tuple[str, str]] = {
     "tool_search_output": ("tool_search_call", "tools"),
     "program_output": ("program", "result"),
 }
-# Where an output need not name its call as the call names itself, the tool's name pairs them.
+# Outputs without the call's own id are paired by the tool's name.
 _TOOL_OF_OUTPUT = {"local_shell_call_output": "local_shell"}
-# Calls that the provider runs and that hold their own output: type -> tool's name.
+# Hosted calls that hold their own output: type -> tool's name.
 HOSTED: Mapping[str, str] = {
     "mcp_call": "",
     "web_search_call": "web_search",
@@ -110,14 +110,14 @@ KNOWN = MODEL_MADE | {
     "compaction_trigger",
     "item_reference",
 }
-# Calls of a fixed schema: their action cannot be put in other words, only go with the whole call.
+# Calls of a fixed schema: their action cannot be edited, only removed with the whole call.
 _FIXED_SCHEMA_CALLS = frozenset(
     {"local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
 )
 # Code that the provider checks against a fingerprint, and tools that it loaded: never edited.
 _NEVER_EDITED = frozenset({"tool_search_call", "program"})
 _BOUND_BY_ID = frozenset({"reasoning", "compaction", "mcp_approval_request"})
-# Items that cannot be sent without an id of their own; the others may leave it out.
+# Items that require an id of their own.
 ID_REQUIRED = frozenset(
     {
         "reasoning",
@@ -129,7 +129,7 @@ ID_REQUIRED = frozenset(
         *(HOSTED.keys() - {"web_search_call"}),
     }
 )
-# Outputs that are a text, or parts; nothing else is said in them.
+# Outputs that are a text or a list of blocks.
 TEXT_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _LOCAL_SHELL = frozenset({"local_shell_call", "local_shell_call_output"})
 _SETTINGS = frozenset({"additional_tools", "configuration_update"})
@@ -139,8 +139,8 @@ ROLES = ("user", "assistant", "system", "developer")
 
 
 def kind_of(item: JSON) -> str:
-    """The item's type; "" when it has no shape that the API knows."""
-    holder: Object = item  # as the next line makes sure; a cast costs time on every item
+    """The item's type; "" if its shape is unknown."""
+    holder: Object = item  # checked in the next line; a cast costs time on every item
     if not isinstance(item, dict):
         return ""
     kind = holder.get("type")
@@ -154,7 +154,7 @@ def kind_of(item: JSON) -> str:
 
 
 def is_model_made(item: JSON) -> bool:
-    """Whether the model, or the provider on its behalf, wrote this item."""
+    """Return whether the model, or the provider on its behalf, wrote this item."""
     kind = kind_of(item)
     if kind == "message":
         return item.get("role") == "assistant"
@@ -162,13 +162,13 @@ def is_model_made(item: JSON) -> bool:
 
 
 def call_id_field(item: Object) -> JSON:
-    """The id of the call that a call or an output names; of a local shell's it may be its `id`."""
+    """The call id of a call or an output; a local shell's may be its `id`."""
     id = item.get("call_id")
     return item.get("id") if id is None and item.get("type") in _LOCAL_SHELL else id
 
 
 def answered_call_id(item: Object) -> str:
-    """The id of the call that an output names; "" when it names none."""
+    """The id of the call that an output names; "" if it names none."""
     return _string(call_id_field(item))
 
 
@@ -180,7 +180,7 @@ class OpenAIResponsesCodec:
     head_fields: tuple[str, ...] = ("instructions", "tools")
 
     def is_model_made(self, message: JSON) -> bool:
-        """Whether the model wrote this item."""
+        """Return whether the model wrote this item."""
         return is_model_made(message)
 
     def decode(self, row: int, message: JSON) -> list[Part]:
@@ -211,15 +211,15 @@ class OpenAIResponsesCodec:
         return parts
 
     def has_locked_calls(self, model: Sequence[Part]) -> bool:
-        """Reasoning needs what follows it, and a program the calls it made: all or none go."""
+        """True if reasoning or a program binds the calls: all are removed, or none."""
         return any(part.kind == "reasoning" or part.name == "program" for part in model)
 
     def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
-        """An approval is asked for under an id that the answer names: nothing can unbind it."""
+        """Return whether there is an approval request: its answer refers to its id."""
         return any(kind_of(item) == "mcp_approval_request" for item in messages)
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
-        """The item with `text` in place of what the part said."""
+        """The item with `text` in place of the part's text."""
         path = part.ref.path
         if path == ("content",):
             return put(message, path, text)
@@ -236,7 +236,7 @@ class OpenAIResponsesCodec:
         return _replace_output(item, text)
 
     def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
-        """A message without these content parts; any other item goes as a whole."""
+        """A message without these content parts; any other item is removed as a whole."""
         paths = [part.ref.path for part in parts]
         if any(len(path) < 2 for path in paths):
             return None
@@ -247,7 +247,7 @@ class OpenAIResponsesCodec:
         return put(message, (field,), left) if left else None
 
     def unbind(self, message: JSON) -> JSON:
-        """The item without the id by which the provider looks for its reasoning.
+        """The item without the id that the provider uses to find its reasoning.
 
         An item that needs an id gets one that was never bound to anything.
         """
@@ -261,19 +261,19 @@ class OpenAIResponsesCodec:
             prefix = compact_json(id).partition("_")[0][:8]
             return put(message, ("id",), f"{prefix}_{digest(id)}")
         if call_id_field(message) is id:
-            message = {**message, "call_id": id}  # its output names it so
+            message = {**message, "call_id": id}  # its output refers to it
         return without(message, ("id",))
 
     def join(self, before: JSON, after: JSON) -> list[JSON] | None:
-        """Neighbours may stay: every item stands on its own."""
+        """None: neighbours stay, every item is independent."""
         return None
 
     def merge(self, messages: Sequence[JSON]) -> JSON | None:
-        """Neighbours stay what they are."""
+        """None: neighbours stay separate."""
         return None
 
     def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
-        """The item with a cache mark on the part's block; unchanged where none can stand."""
+        """The item with a cache breakpoint on the part's block; unchanged if none is allowed."""
         kind = kind_of(message)
         field = "content" if kind == "message" else "output"
         can_hold = kind in ("message", "function_call_output", "custom_tool_call_output")
@@ -336,21 +336,21 @@ def _call(ref: Ref, item: Object, kind: str) -> Part:
         "call",
         "model",
         "" if asked is None else compact_json(asked),
-        name or _string(item.get("name")),
-        answered_call_id(item) if kind in _LOCAL_SHELL else _string(item.get("call_id")),
+        name=name or _string(item.get("name")),
+        id=answered_call_id(item) if kind in _LOCAL_SHELL else _string(item.get("call_id")),
         signed=kind in _FIXED_SCHEMA_CALLS,
         server=kind in _NEVER_EDITED or ("environment" in item and _is_in_container(item)),
     )
 
 
 def _is_in_container(item: Object) -> bool:
-    """Whether a shell call ran in a container of the provider's."""
+    """Return whether a shell call ran in a container of the provider."""
     place = item.get("environment")
     return isinstance(place, dict) and cast(Object, place).get("type") == "container_reference"
 
 
 def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
-    """A call with its own output; its text is all of it, its picture is weighed."""
+    """A call with its own output: all of it as text, and the tokens of its image."""
     picture = item.get("result") if kind == "image_generation_call" else None
     said = {key: value for key, value in item.items() if key not in _BOOKKEEPING}
     weight = 0
@@ -360,22 +360,22 @@ def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
     text, held = text_and_media_tokens(_FORMAT, said)
     name = HOSTED[kind] or _string(item.get("name"))
     id = _string(item.get("id"))
-    return Part(ref, "call", "model", text, name, id, server=True, weight=weight + held)
+    return Part(ref, "call", "model", text, name=name, id=id, server=True, weight=weight + held)
 
 
 def _decode_output(ref: Ref, item: Object, kind: str) -> list[Part]:
-    """An output's text as one part, and each image or file in it as another."""
+    """An output's text as one part, and each image or file in it as a part of its own."""
     held = item.get("output")
     if isinstance(held, str) and kind in TEXT_OUTPUTS:
         name, id = _string(item.get("name")), _string(item.get("call_id"))
-        return [Part(ref, "result", "tool", held, name, id)]
+        return [Part(ref, "result", "tool", held, name=name, id=id)]
     result = Part(
         ref,
         "result",
         "tool",
         output_text(item, kind),
-        _string(item.get("name")) or _TOOL_OF_OUTPUT.get(kind, ""),
-        answered_call_id(item),
+        name=_string(item.get("name")) or _TOOL_OF_OUTPUT.get(kind, ""),
+        id=answered_call_id(item),
         error=_is_failed(item, kind),
         signed=kind == "shell_call_output" and _is_mixed(item.get("output")),
         server=OUTPUTS[kind][0] in _NEVER_EDITED,
@@ -399,7 +399,7 @@ def _output_media(ref: Ref, item: Object, kind: str) -> list[Part]:
 
 
 def output_text(item: Object, kind: str) -> str:
-    """All the text of an output; images and files are no part of it."""
+    """All text of an output, without images and files."""
     held = item.get(OUTPUTS[kind][1])
     if held is None or (isinstance(held, dict) and kind != "tool_search_output"):
         return ""
@@ -412,13 +412,13 @@ def output_text(item: Object, kind: str) -> str:
 
 
 def _streams(chunk: JSON) -> list[str]:
-    """What one chunk of a shell output wrote."""
+    """The streams of one chunk of shell output."""
     holder = cast(Object, chunk) if isinstance(chunk, dict) else {}
     return [_string(holder.get("stdout")), _string(holder.get("stderr"))]
 
 
 def _is_mixed(chunks: JSON) -> bool:
-    """Whether one text in their place would mix what was written apart, or has no place at all."""
+    """Return whether one text cannot replace these chunks without mixing streams."""
     if not isinstance(chunks, list):
         return False
     held = cast(list[JSON], chunks)
@@ -468,7 +468,7 @@ def _compaction(ref: Ref, item: Object, kind: str) -> Part:
 def _approval_request(ref: Ref, item: Object, kind: str) -> Part:
     asked = compact_json(item.get("arguments", ""))
     name, id = _string(item.get("name")), _string(item.get("id"))
-    return Part(ref, "call", "model", asked, name, id, server=True)
+    return Part(ref, "call", "model", asked, name=name, id=id, server=True)
 
 
 def _approval_response(ref: Ref, item: Object, kind: str) -> Part:
@@ -488,7 +488,7 @@ _DECODERS: Mapping[str, Callable[[Ref, Object, str], Part]] = {
 
 
 def _opaque(ref: Ref, speaker: Speaker, item: JSON) -> Part:
-    """An item that is carried along untouched; its text only serves to count it."""
+    """An item that is never edited; its text is only counted."""
     text, weight = text_and_media_tokens(_FORMAT, item)
     return Part(ref, "opaque", speaker, text, weight=weight)
 
@@ -508,7 +508,7 @@ def _replace_call(item: Object, text: str) -> Object:
 
 
 def _replace_reasoning(item: Object, text: str) -> Object:
-    """Reasoning that says `text` where its words stood: in its content, or in its summary."""
+    """Reasoning with new text in its content, or in its summary."""
     content = item.get("content")
     if isinstance(content, list) and content:
         said = replace_text_items(cast(list[JSON], content), text, "reasoning_text")
@@ -517,11 +517,11 @@ def _replace_reasoning(item: Object, text: str) -> Object:
 
 
 def _replace_output(item: Object, text: str) -> Object:
-    """The output saying `text`, with its media, marks and outcomes."""
+    """The output with new text, its media, breakpoints and outcomes."""
     kind = kind_of(item)
     held = item.get("output")
     if isinstance(held, dict) or kind not in OUTPUTS or OUTPUTS[kind][0] in _NEVER_EDITED:
-        return item  # a screenshot or a list of tools says nothing that words could replace
+        return item  # a screenshot or a list of tools has no text to replace
     if not isinstance(held, list):
         return {**item, "output": text}
     blocks = cast(list[JSON], held)
@@ -541,6 +541,6 @@ def _replace_chunk(chunks: list[JSON], text: str) -> list[JSON]:
 
 
 def call_id_path(item: Object) -> BlockPath:
-    """Where an output names its call."""
+    """The path of an output's call id."""
     by_id = item.get("type") == "local_shell_call_output" and item.get("call_id") is None
     return ("id",) if by_id else ("call_id",)

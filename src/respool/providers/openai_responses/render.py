@@ -15,7 +15,7 @@ _ROLES: dict[object, Role] = {"user": "user", "assistant": "model"}
 _IDENTITY_FIELDS = frozenset({"type", "id", "call_id", "status", "name", *BREAKPOINT_FIELDS})
 _APPROVALS = ("mcp_approval_request", "mcp_approval_response")
 _ENCRYPTED_FIELDS = ("encrypted_content", "fingerprint")
-# What belongs to a call or an output and is not its text.
+# Fields of a call or an output beside its text.
 _CALL_FIELDS = ("namespace", "environment", "pending_safety_checks")
 _OUTPUT_FIELDS = ("acknowledged_safety_checks",)
 _MESSAGE_FIELDS = ("type", "role", "content", "id", "status")
@@ -27,7 +27,7 @@ class OpenAIResponsesRenderer:
     requires_leading_thinking = False
 
     def role(self, message: JSON) -> Role:
-        """Whose message it is; items that are none stand where they stood."""
+        """The sender of a message; other items keep their place."""
         if kind_of(message) != "message":
             return "other"
         said = get(message, ("role",))
@@ -40,24 +40,24 @@ class OpenAIResponsesRenderer:
         return get(message, part.ref.path[:2])
 
     def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
-        """What a message has beside its content; its id was given for other words."""
+        """The fields of a message beside its content and id."""
         if kind_of(message) != "message":
             return {}
         items = cast(Object, message).items()
         return {key: one for key, one in items if key not in _MESSAGE_FIELDS}
 
     def join_fields(self, before: Object, after: Object) -> Object:
-        """Both, the later one winning."""
+        """The fields of both; the later ones win."""
         return {**before, **after}
 
     def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
-        """A content part; a mark stands on the user's only."""
+        """A content part; only the user's may carry a breakpoint."""
         if role == "model":
             return {"type": "output_text", "text": text, "annotations": []}
         return {"type": "input_text", "text": text, **breakpoints}
 
     def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
-        """Its text; all of an item whose text does not tell all of it."""
+        """The text, or all of an item if the text is not all of it."""
         kind = kind_of(message)
         item = cast(Object, message)
         if kind in HOSTED:
@@ -70,7 +70,7 @@ class OpenAIResponsesRenderer:
         return part.text, _as_json_texts({key: item[key] for key in beside if item.get(key)})
 
     def _shell_output(self, item: Object, part: Part) -> tuple[str, tuple[str, ...]]:
-        """What a shell wrote, with how it ended; both streams of several commands as JSON."""
+        """The output and outcome of a shell; several commands as JSON."""
         chunks = cast(list[JSON], item["output"]) if isinstance(item.get("output"), list) else []
         if part.signed or len(chunks) != 1 or not isinstance(chunks[0], dict):
             return compact_json(item.get("output")), ()
@@ -86,7 +86,7 @@ class OpenAIResponsesRenderer:
         return [_as_message_block(cast(Object, block)) if isinstance(block, dict) else block]
 
     def is_model_turn_required(self, before: JSON) -> bool:
-        """Items may follow one another in any order."""
+        """False: items may follow one another in any order."""
         return False
 
     def build(self, turn: OutputMessage) -> JSON:
@@ -96,7 +96,7 @@ class OpenAIResponsesRenderer:
 
 
 def _without_identity(item: Object, *names: str) -> Object:
-    """An item without what tells it apart, and without what only the provider can read."""
+    """An item without ids and encrypted content."""
     gone = {*_IDENTITY_FIELDS, *_ENCRYPTED_FIELDS, *names}
     return {key: one for key, one in item.items() if key not in gone}
 
@@ -106,7 +106,7 @@ def _as_json_texts(rest: Object) -> tuple[str, ...]:
 
 
 def _as_message_block(block: Object) -> Object:
-    """An image or a file of an output as a message holds it: without nulls, with its detail."""
+    """An image or a file of an output as a block of a message: without nulls, with its detail."""
     held = {key: one for key, one in block.items() if one is not None}
     if held.get("type") == "computer_screenshot":
         held["type"] = "input_image"
@@ -114,7 +114,7 @@ def _as_message_block(block: Object) -> Object:
 
 
 def _generated_images(item: Object) -> list[str]:
-    """The pictures that a hosted tool made, as data URLs."""
+    """The images that a hosted tool made, as data URLs."""
     found = split_images(_without_identity(item, "result"))[1]
     drawn = item.get("result")
     if item.get("type") == "image_generation_call" and isinstance(drawn, str) and drawn:

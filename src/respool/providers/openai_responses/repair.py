@@ -1,7 +1,7 @@
 """Repairs of OpenAI Responses histories: the smallest change that the API accepts.
 
-All but two things are decided within a step. A call that nothing answers gets its stand-in at the
-end, directly behind itself, for an output may come much later; and only the end shows that a
+Almost all repairs are made within a step. A call without an output gets its placeholder at the
+end, directly after the call, since an output may come much later; and only the end shows that a
 compaction_trigger is not the last item.
 """
 
@@ -51,7 +51,7 @@ from .codec import (
 _CODEC = OpenAIResponsesCodec()
 _RULES = OpenAIResponsesRules()
 REPAIRED_CODES = frozenset({"C6", "R0", "R2", "R3", "R4", "R5", "R9", "R10"})
-# A picture of one white pixel: a computer call can be answered with nothing but a screenshot.
+# One white pixel: a computer call can only be answered with a screenshot.
 NO_SCREENSHOT = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEA"
     "HLCMmQAAAABJRU5ErkJggg=="
@@ -61,7 +61,7 @@ _REPAIR_NOTES = {
     "C6": "cut the text to the allowed length",
     "R0": "gave it the shape of an item that the API knows",
     "R1": "put a stand-in output behind the call",
-    "R2": "told it as a user message; a repeated output was dropped",
+    "R2": "made it a user message, or dropped a repeated output",
     "R3": "dropped the reasoning that nothing follows",
     "R4": "took off the id that ties it to reasoning",
     "R5": "took off or renewed the id, on both sides of a pair",
@@ -74,7 +74,7 @@ class OpenAIResponsesRepairer:
     """OpenAI's repairs for the Responses API."""
 
     def repair_step(self, step: Step, state: RuleState, fields: Fields | None) -> StepRepair | None:
-        """The mended step, or None when nothing is broken."""
+        """The repaired step, or None if nothing is broken."""
         found = _RULES.check_step(step, state, fields)
         problems = [p for p in found if p.severity == "error" and p.code in REPAIRED_CODES]
         if not problems:
@@ -91,7 +91,7 @@ class OpenAIResponsesRepairer:
     def repair_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> EndRepair | None:
-        """Stand-ins for calls that nothing answers; no compaction_trigger but the last."""
+        """Add placeholders for calls without an output; keep only a final compaction_trigger."""
         problems = _RULES.check_end(state, count, message_at, fields) if count else []
         if not problems:
             return None
@@ -100,11 +100,11 @@ class OpenAIResponsesRepairer:
             row: _user_message(CONTINUE_TEXT) for row in state.pending_rows if row != count - 1
         }
         open_calls = unanswered_calls(state, count, message_at, fields)
-        told = _texts_before([row for _, row in open_calls], message_at)
+        first_lines = _texts_before([row for _, row in open_calls], message_at)
         inserts: dict[int, list[JSON]] = {
             row: [
                 _placeholder_output(
-                    kind_of(message_at(row)), id, unpaired_result_text(id, "") in told
+                    kind_of(message_at(row)), id, unpaired_result_text(id, "") in first_lines
                 )
             ]
             for id, row in open_calls
@@ -114,21 +114,21 @@ class OpenAIResponsesRepairer:
     def limit_breakpoints(
         self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> EndRepair | None:
-        """More marks than can be written are no error here."""
+        """None: extra breakpoints are no error."""
         return None
 
 
-def _placeholder_output(call: str, id: str, told: bool) -> Object:
-    """The output of a call that nothing answers; where its result was told, it says so."""
-    if told:
+def _placeholder_output(call: str, id: str, is_rendered: bool) -> Object:
+    """The placeholder output of a call; it says so if the result was rendered as text."""
+    if is_rendered:
         return output_for(call, id, RESULT_ABOVE_TEXT, failed=False)
     return output_for(call, id, NO_RESULT_TEXT, failed=True)
 
 
 def _texts_before(rows: Sequence[int], message_at: Callable[[int], JSON]) -> set[str]:
-    """How the user's messages begin that stand directly before the runs of these calls.
+    """The first lines of the user messages directly before the runs of these calls.
 
-    An output that came before its call is told there, for no step waits for the next one.
+    An output that came before its call is rendered there as text.
     """
     begun: set[str] = set()
     walked: set[int] = set()
@@ -146,7 +146,7 @@ def _texts_before(rows: Sequence[int], message_at: Callable[[int], JSON]) -> set
 
 
 def _first_line(item: JSON) -> str:
-    """The first line of an item that is a message of one text."""
+    """The first line of a message with one text."""
     content = cast(Object, item).get("content") if isinstance(item, dict) else None
     if not isinstance(content, list) or not content:
         return ""
@@ -170,7 +170,7 @@ def _trigger_last(rows: list[RepairedRow]) -> list[RepairedRow]:
 
 
 def output_for(call: str, id: str, text: str, *, failed: bool) -> Object:
-    """An output that says `text`, of the type that a call of this type needs."""
+    """An output with this text, of the type for a call of this type."""
     if call == "shell_call":
         return {"type": "shell_call_output", "call_id": id, "output": [_chunk(text, failed)]}
     if call == "apply_patch_call":
@@ -199,7 +199,7 @@ def _screenshot() -> Object:
 
 
 class _StepRepairer:
-    """Mends the items of one step, one by one, by what is known of all of them."""
+    """Repairer of the items of one step."""
 
     def __init__(self, step: Step, state: RuleState, held: bool) -> None:
         self._seen = state
@@ -213,7 +213,7 @@ class _StepRepairer:
         self._wanted = {id for item in step.messages if (id := own_id(item)) is not None}
 
     def item(self, offset: int, item: JSON) -> JSON | None:
-        """The item as it can be sent; None when it cannot."""
+        """The item in a valid form; None if it cannot be sent."""
         if offset in self._dropped:
             return None
         kind = kind_of(item)
@@ -229,7 +229,7 @@ class _StepRepairer:
         return self._paired(offset, self._own_id(_valid_item(holder, kind), kind), kind)
 
     def _own_id(self, item: Object, kind: str) -> Object:
-        """The item with an id of its own that is new, or with none."""
+        """The item with a new id of its own, or with none."""
         id = own_id(item)
         sound = has_valid_prefix(item, kind)
         if sound and (id is None or not self._is_known(id)):
@@ -246,7 +246,7 @@ class _StepRepairer:
         return id in self._ids or f"id {id}" in self._seen.item_rows
 
     def _free(self, id: str) -> str:
-        """The id itself while it is free, else its next repeat."""
+        """The id itself if it is free, else its next repeat."""
         if not self._is_known(id):
             return id
         before = 1 + self._seen.item_rows.get(f"repeats {id}", 0)
@@ -257,7 +257,7 @@ class _StepRepairer:
         return new
 
     def _paired(self, offset: int, item: Object, kind: str) -> Object:
-        """The call or output under the id of its pair, of the type that the call needs."""
+        """The call or output with the id of its pair, and the type that the call needs."""
         if kind not in CALLS and kind not in OUTPUTS:
             return item
         path = call_id_path(item)
@@ -274,7 +274,7 @@ class _StepRepairer:
 
 
 def _as_message(item: JSON) -> Object | None:
-    """Something that is no item, as the user's message that it may have been meant to be."""
+    """A malformed item as a user message."""
     content = cast(Object, item).get("content") if isinstance(item, dict) else item
     if isinstance(content, str) and content.strip():
         return _user_message(content)
@@ -285,7 +285,7 @@ def _as_message(item: JSON) -> Object | None:
 
 
 def _as_output(item: Object, kind: str, asked: str, id: str) -> Object:
-    """An output of another type, as the type that its call needs."""
+    """An output, converted to the type that its call needs."""
     alike = {"function_call", "custom_tool_call"}
     if asked in alike and OUTPUTS[kind][0] in alike:
         return {**item, "type": f"{asked}_output", "call_id": id}
@@ -293,7 +293,7 @@ def _as_output(item: Object, kind: str, asked: str, id: str) -> Object:
 
 
 def _valid_item(item: Object, kind: str) -> Object:
-    """The item in a shape that the API knows; the same object when it is."""
+    """The item in a valid shape; the same object if it is valid."""
     if kind == "message":
         return _valid_message(item)
     if kind == "function_call" and not is_json(item.get("arguments")):
@@ -328,7 +328,7 @@ def _valid_message(item: Object) -> Object:
 
 
 def _valid_blocks(blocks: list[JSON], text_type: str) -> list[JSON]:
-    """Only what can be sent; what is plain text becomes a part, and something always stays."""
+    """The valid blocks; plain text becomes a block, and at least one stays."""
     sound: list[JSON] = []
     for block in blocks:
         text = cast(Object, block).get("text") if isinstance(block, dict) else block
@@ -340,7 +340,7 @@ def _valid_blocks(blocks: list[JSON], text_type: str) -> list[JSON]:
 
 
 def _truncate_strings(item: JSON) -> JSON:
-    """The item with each string as long as one string may be; the same object when they are."""
+    """The item with each string within the limit; the same object if they are."""
     for path in list(overlong_paths(item)):
         text = str(get(item, path))
         said = arguments_from_text(text) if path == ("arguments",) else truncate(text)
@@ -349,14 +349,14 @@ def _truncate_strings(item: JSON) -> JSON:
 
 
 def _json_arguments(arguments: JSON) -> str:
-    """Arguments as the string of JSON that they have to be."""
+    """Arguments as JSON text."""
     if arguments is None:
         return "{}"
     return compact_json({"input": arguments} if isinstance(arguments, str) else arguments)
 
 
 def _valid_output(item: Object, kind: str) -> Object:
-    """An output whose content is missing or of another type."""
+    """An output with valid content."""
     field = OUTPUTS[kind][1]
     held = item.get(field)
     text = NO_RESULT_TEXT if held is None else compact_json(held)

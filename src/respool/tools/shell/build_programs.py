@@ -146,8 +146,8 @@ def run_compiler(call: ProgramCall) -> Effect:
 def run_code_search(call: ProgramCall) -> Effect:
     """Effect of a structural code search, which can also rewrite its matches."""
     flags = {word.text.partition("=")[0] for word in call.args}
-    told = flags & {"-U", "--update-all", "-i", "--interactive", "--autofix", "-a"}
-    if told or call.args[:1] == (ShellWord("new"),):
+    rewrites = flags & {"-U", "--update-all", "-i", "--interactive", "--autofix", "-a"}
+    if rewrites or call.args[:1] == (ShellWord("new"),):
         return run_effect(call, BARRIER_EFFECT)
     return run_effect(call, Effect(kind="search", content="hits"))
 
@@ -220,10 +220,10 @@ def run_printing_formatter(call: ProgramCall) -> Effect:
 def _format_effect(call: ProgramCall, files: Sequence[ShellWord]) -> Effect:
     """Effect of formatting: writes the operands, or any file here if none is certain."""
     values = [word for flag, word in pairwise(call.args) if _can_take_value(flag.text)]
-    sure = [word for word in files if not any(word is value for value in values)]
+    certain = [word for word in files if not any(word is value for value in values)]
     return (
         write_effect(call, [expand_pattern(word) for word in files])
-        if sure
+        if certain
         else run_effect(call, BARRIER_EFFECT)
     )
 
@@ -234,7 +234,7 @@ def _can_take_value(flag: str) -> bool:
 
 
 def effect_by_verb(
-    call: ProgramCall, *, looks: str, runs: str, writes: str = "", tests_too: str = ""
+    call: ProgramCall, *, read_only: str, runs: str, writes: str = "", tests_too: str = ""
 ) -> Effect:
     """Effect of a program by its first word; unknown if that is not listed."""
     plain = [word for word in call.args if not word.text.startswith("-")]
@@ -243,7 +243,7 @@ def effect_by_verb(
         return run_effect(call, BARRIER_EFFECT)
     if verb in tests_too.split():
         return run_tests(call)
-    if verb in looks.split() or (not verb and call.args):
+    if verb in read_only.split() or (not verb and call.args):
         return run_effect(call, Effect(kind="read", content="listing"))
     if verb in runs.split():
         return run_effect(call)
@@ -259,10 +259,12 @@ def split_name(name: str) -> set[str]:
 
 
 def effect_by_goals(
-    call: ProgramCall, *, looks: str, runs: str, writes: str = "", tests_too: str = ""
+    call: ProgramCall, *, read_only: str, runs: str, writes: str = "", tests_too: str = ""
 ) -> Effect:
     """Effect of a program whose operands are all goals, combined."""
-    effect = effect_by_verb(call, looks=looks, runs=runs, writes=writes, tests_too=tests_too)
+    effect = effect_by_verb(
+        call, read_only=read_only, runs=runs, writes=writes, tests_too=tests_too
+    )
     plain = [word.text for word in call.args if not word.text.startswith("-")]
     tasks = [name for name in plain[1:] if not any(sign in name for sign in "./*")]
     more = any(split_name(name) & _WRITES_WORDS or "fmt" in name for name in tasks)
@@ -273,13 +275,13 @@ def effect_by_goals(
 
 def run_task(call: ProgramCall, name: str) -> Effect:
     """Effect of a project's task, by the words in its name; an unknown name may write."""
-    said = split_name(name)
+    name_words = split_name(name)
     fixes = any(word.text.partition("=")[0] in _FIX_FLAGS for word in call.args)
-    if said & _WRITES_WORDS or fixes:
+    if name_words & _WRITES_WORDS or fixes:
         return run_effect(call, BARRIER_EFFECT)
-    if said & _TEST_WORDS:
+    if name_words & _TEST_WORDS:
         return run_tests(call)
-    return run_effect(call) if said & _RUN_WORDS else run_effect(call, UNKNOWN_EFFECT)
+    return run_effect(call) if name_words & _RUN_WORDS else run_effect(call, UNKNOWN_EFFECT)
 
 
 def make(call: ProgramCall) -> Effect:
@@ -362,7 +364,7 @@ def cargo(call: ProgramCall) -> Effect:
         return write_effect(call, [ShellWord("Cargo.toml"), ShellWord("Cargo.lock")])
     return effect_by_verb(
         call,
-        looks="tree metadata search version help info pkgid locate-project owner",
+        read_only="tree metadata search version help info pkgid locate-project owner",
         runs=(
             "build b check c doc d clean install uninstall publish package fetch llvm-cov deny "
             "audit"

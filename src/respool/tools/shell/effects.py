@@ -33,13 +33,13 @@ class Effect(Struct, frozen=True):
     """The effect of one command, or of a sequence."""
 
     kind: ToolKind = "other"
-    reads: tuple[Span, ...] = ()  # what it prints
+    reads: tuple[Span, ...] = ()  # shown in its output
     writes: tuple[Span, ...] = ()
     replaces: bool = True  # the writes replace whole files; True until one does not
     barrier: bool = False
     known: bool = True
     content: Content | None = None
-    # What it passes through of its input; None: it prints something else
+    # Lines of its input that it passes on; None: it prints something else.
     passed_lines: PassedLines = None
     target: str = ""
 
@@ -57,7 +57,7 @@ class ProgramCall(Struct, frozen=True):
     name: str
     args: tuple[ShellWord, ...]
     cwd: str | None = None
-    has_input: bool = False  # whether something is piped or redirected into it
+    has_input: bool = False  # something is piped or redirected into it
     text: str | None = None  # a here-document for it
     # Runs other words, in a folder
     run: Callable[[tuple[ShellWord, ...], str | None], Effect] | None = None
@@ -191,14 +191,14 @@ def write_effect(call: ProgramCall, words: Iterable[ShellWord], replaces: bool =
     if given and not files:
         return NO_EFFECT
     spans = [span_of(word, call.cwd) for word in files]
-    sure = tuple(found for found in spans if found is not None)
-    barrier = len(sure) < len(spans) or not given
-    target = sure[0].path if sure else command_label(call)
-    whole = replaces and not any(found.part for found in sure)
+    known_spans = tuple(found for found in spans if found is not None)
+    barrier = len(known_spans) < len(spans) or not given
+    target = known_spans[0].path if known_spans else command_label(call)
+    whole = replaces and not any(found.part for found in known_spans)
     return Effect(
         kind="write",
         reads=(),
-        writes=sure,
+        writes=known_spans,
         replaces=whole,
         barrier=barrier,
         known=not barrier,

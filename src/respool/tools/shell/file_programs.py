@@ -97,8 +97,8 @@ def _line_count_option(call: ProgramCall) -> tuple[tuple[ShellWord, ...], int | 
     counts = given.values("-n", "--lines")
     short = [word.text[1:] for word in call.args if re.fullmatch(r"-\d{1,9}", word.text)]
     text = counts[-1].text if counts else short[-1] if short else "10"
-    sure = not counts or counts[-1].certain
-    return given.operands, int(text) if sure and re.fullmatch(r"\d{1,9}", text) else None
+    certain = not counts or counts[-1].certain
+    return given.operands, int(text) if certain and re.fullmatch(r"\d{1,9}", text) else None
 
 
 def print_lines(call: ProgramCall, files: Sequence[ShellWord], passing: PassedLines) -> Effect:
@@ -398,9 +398,9 @@ def _compressed_names(call: ProgramCall, word: ShellWord) -> list[ShellWord]:
     """A file and its name after compression or decompression."""
     if word.glob or not word.certain:
         return [word]
-    ending = _ENDINGS.get(call.name, ".xz")
-    other = word.text.removesuffix(ending)
-    return [word, ShellWord(other if other != word.text else word.text + ending)]
+    suffix = _ENDINGS.get(call.name, ".xz")
+    other = word.text.removesuffix(suffix)
+    return [word, ShellWord(other if other != word.text else word.text + suffix)]
 
 
 _BETWEEN: Final = re.compile(r"[\s;{}]*")
@@ -459,10 +459,10 @@ def _address_end(script: str, at: int) -> int | None:
     return at
 
 
-def _delimited_end(script: str, at: int, mark: str, brackets: bool = True) -> int | None:
+def _delimited_end(script: str, at: int, delimiter: str, brackets: bool = True) -> int | None:
     """The position after the closing delimiter; inside brackets a delimiter closes nothing."""
-    while mark and at < len(script):
-        if script[at] == mark:
+    while delimiter and at < len(script):
+        if script[at] == delimiter:
             return at + 1
         if brackets and script[at] == "[":
             bracket = _BRACKET.match(script, at)
@@ -475,17 +475,17 @@ def _delimited_end(script: str, at: int, mark: str, brackets: bool = True) -> in
 
 
 def _substitution_end(script: str, at: int) -> int | None:
-    mark = script[at : at + 1]
-    middle = _delimited_end(script, at + 1, mark)
-    ends = None if middle is None else _delimited_end(script, middle, mark, brackets=False)
+    delimiter = script[at : at + 1]
+    middle = _delimited_end(script, at + 1, delimiter)
+    ends = None if middle is None else _delimited_end(script, middle, delimiter, brackets=False)
     flags = None if ends is None else _SED_FLAGS.match(script, ends)
     return flags.end() if flags else None
 
 
 def _transliteration_end(script: str, at: int) -> int | None:
-    mark = script[at : at + 1]
-    middle = _delimited_end(script, at + 1, mark, brackets=False)
-    return None if middle is None else _delimited_end(script, middle, mark, brackets=False)
+    delimiter = script[at : at + 1]
+    middle = _delimited_end(script, at + 1, delimiter, brackets=False)
+    return None if middle is None else _delimited_end(script, middle, delimiter, brackets=False)
 
 
 _SED_COMMANDS: Final[dict[str, Callable[[str, int], int | None]]] = {

@@ -176,8 +176,8 @@ def _branch(call: ProgramCall, given: ParsedOptions) -> Effect:
 
 def _remote(call: ProgramCall, given: ParsedOptions) -> Effect:
     verb = given.operands[0].text if given.operands else "show"
-    looks = verb in ("show", "get-url", "-v")
-    return run_effect(call, Effect(kind="read", content="listing") if looks else RUN_EFFECT)
+    read_only = verb in ("show", "get-url", "-v")
+    return run_effect(call, Effect(kind="read", content="listing") if read_only else RUN_EFFECT)
 
 
 def _stash(call: ProgramCall, given: ParsedOptions) -> Effect:
@@ -279,9 +279,9 @@ def _worktree(call: ProgramCall, given: ParsedOptions) -> Effect:
 
 def _config(call: ProgramCall, given: ParsedOptions) -> Effect:
     given = parse_options(call.args, ("-f", "--file", "--type", "--default"))
-    looks = given.has("--get", "--list", "-l", "--get-all", "--get-regexp")
+    read_only = given.has("--get", "--list", "-l", "--get-all", "--get-regexp")
     changes = given.has("--unset", "--unset-all", "--add", "--replace-all", "-e", "--edit")
-    if looks or (len(given.operands) < 2 and not changes):
+    if read_only or (len(given.operands) < 2 and not changes):
         return run_effect(call, Effect(kind="read", content="listing"))
     files = given.values("-f", "--file")
     return write_effect(call, files) if files else run_effect(call)

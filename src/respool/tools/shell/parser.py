@@ -242,9 +242,9 @@ def parse_command(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
     root = parse_tree(data).root_node
     if root.has_error:
         raise UnreadableCommand("it is not valid shell")
-    walk = _Walker(cwd)
-    walk.block(root.named_children)
-    return tuple(walk.pipelines)
+    walker = _Walker(cwd)
+    walker.block(root.named_children)
+    return tuple(walker.pipelines)
 
 
 def _is_question(node: Node) -> bool:
@@ -324,7 +324,7 @@ class _Walker(WordExpander):
         """Walk a simple command; apply `cd`, and walk the body of a function."""
         words: list[ShellWord] = []
         redirects: list[Redirect] = []
-        fed: str | None = None
+        input_text: str | None = None
         env = list(self.exported)
         for child in node.named_children:
             if child.type == "variable_assignment":
@@ -335,7 +335,7 @@ class _Walker(WordExpander):
             elif child.type == "file_redirect":
                 redirects += self.redirect(child, words)
             elif child.type == "herestring_redirect":
-                fed = self.word(child.named_children[-1]).text
+                input_text = self.word(child.named_children[-1]).text
             else:
                 words += self.words(child)
         if not words and node.child_by_field_name("name"):
@@ -346,7 +346,7 @@ class _Walker(WordExpander):
                     words=tuple(words),
                     cwd=self.cwd,
                     redirects=tuple(redirects),
-                    text=fed,
+                    text=input_text,
                     env=tuple(env),
                 )
             )
@@ -439,16 +439,16 @@ class _Walker(WordExpander):
             self.statement(body)
         redirects: list[Redirect] = []
         more: list[ShellWord] = []
-        fed: str | None = None
+        input_text: str | None = None
         rest: list[Callable[[], None]] = []
         for child in node.named_children:
             if child.type == "file_redirect":
                 redirects += self.redirect(child, more)
             elif child.type == "herestring_redirect":
-                fed = self.word(child.named_children[-1]).text
+                input_text = self.word(child.named_children[-1]).text
             elif child.type == "heredoc_redirect":
-                fed = self._heredoc(child, redirects, more, rest)
-        self._attach(before, tuple(redirects), tuple(more), fed)
+                input_text = self._heredoc(child, redirects, more, rest)
+        self._attach(before, tuple(redirects), tuple(more), input_text)
         for read in rest:
             read()
 
@@ -469,7 +469,7 @@ class _Walker(WordExpander):
                 case "file_redirect":
                     redirects += self.redirect(child, more)
                 case "heredoc_start":
-                    quoted = any(mark in node_text(child) for mark in _QUOTES)
+                    quoted = any(delimiter in node_text(child) for delimiter in _QUOTES)
                 case "heredoc_end" | "comment":
                     pass
                 case "pipeline":
@@ -488,7 +488,7 @@ class _Walker(WordExpander):
         for found in _BACKTICKS.finditer(text) if "`" in text else ():
             root = parse_tree((found[1] or "").encode("utf-8", "surrogatepass")).root_node
             if root.has_error:
-                raise UnreadableCommand("what stands in backticks is not valid shell")
+                raise UnreadableCommand("the text in backticks is not valid shell")
             self.hide(root.named_children)
 
     def _pipe_on(self, node: Node) -> None:
@@ -502,27 +502,27 @@ class _Walker(WordExpander):
         before: int,
         redirects: tuple[Redirect, ...],
         more: tuple[ShellWord, ...],
-        fed: str | None,
+        input_text: str | None,
     ) -> None:
         """Attach redirections to the last command added since `before`."""
         at = self._last_shown(before)
         if at is None:
-            self.add([SimpleCommand((ShellWord(":"),), self.cwd, redirects, fed)])
+            self.add([SimpleCommand((ShellWord(":"),), self.cwd, redirects, input_text)])
             return
         last = self.pipelines.pop(at)
         stage = last.stages[-1]
         redirects = (*stage.redirects, *redirects)
-        fed = stage.text if fed is None else fed
+        input_text = stage.text if input_text is None else input_text
         if isinstance(stage, SimpleCommand):
             stage = SimpleCommand(
                 words=(*stage.words, *more),
                 cwd=stage.cwd,
                 redirects=redirects,
-                text=fed,
+                text=input_text,
                 env=stage.env,
             )
         else:
-            stage = CommandGroup(stage.pipelines, stage.cwd, redirects, fed)
+            stage = CommandGroup(stage.pipelines, stage.cwd, redirects, input_text)
         self.pipelines.append(replace(last, stages=(*last.stages[:-1], stage)))
 
     def _last_shown(self, before: int) -> int | None:
@@ -573,11 +573,11 @@ class _Walker(WordExpander):
         branch = self.branch()
         self._run_group(node.named_children, branch)
 
-    def _run_group(self, nodes: Iterable[Node], walk: _Walker) -> None:
-        before, cwd = walk.pipelines, walk.cwd
-        walk.pipelines = []
-        walk.block(nodes)
-        found, walk.pipelines = walk.pipelines, before
+    def _run_group(self, nodes: Iterable[Node], walker: _Walker) -> None:
+        before, cwd = walker.pipelines, walker.cwd
+        walker.pipelines = []
+        walker.block(nodes)
+        found, walker.pipelines = walker.pipelines, before
         self._add_group(found, cwd)
 
     def _add_group(self, found: Sequence[Pipeline], cwd: str | None) -> None:

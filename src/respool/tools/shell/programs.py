@@ -208,7 +208,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
     "ruff": build_programs.ruff,
     "buf": partial(
         build_programs.effect_by_verb,
-        looks="--version help",
+        read_only="--version help",
         runs="lint breaking build",
         writes="generate format mod dep",
     ),
@@ -223,7 +223,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
         "mvn mvnw gradle gradlew dotnet sbt mix swift xcodebuild bazel",
         partial(
             build_programs.effect_by_goals,
-            looks="version help tasks dependencies --version",
+            read_only="version help tasks dependencies --version",
             runs="build compile package verify check assemble",
             writes="clean install format new add restore",
             tests_too="test",
@@ -288,23 +288,25 @@ def effect_of(text: str, cwd: str | None = None, depth: int = 0) -> Effect:
 def effect_of_words(words: tuple[str, ...], cwd: str | None = None) -> Effect:
     """The effect of a command given as words, without a shell."""
     return _program_effect(
-        SimpleCommand(tuple(ShellWord(word) for word in words), cwd), fed=False, depth=0
+        SimpleCommand(tuple(ShellWord(word) for word in words), cwd), has_input=False, depth=0
     )
 
 
-def _sequence_effect(pipelines: tuple[Pipeline, ...], depth: int, fed: bool = False) -> Effect:
+def _sequence_effect(
+    pipelines: tuple[Pipeline, ...], depth: int, has_input: bool = False
+) -> Effect:
     """The combined effect of pipelines in sequence."""
     effect: Effect | None = None
     for one in pipelines:
-        found = _pipeline_effect(one, depth, fed)
+        found = _pipeline_effect(one, depth, has_input)
         effect = found if effect is None else combine_effects(effect, found)
     return effect or NO_EFFECT
 
 
-def _pipeline_effect(pipeline: Pipeline, depth: int, fed: bool) -> Effect:
+def _pipeline_effect(pipeline: Pipeline, depth: int, has_input: bool) -> Effect:
     effect: Effect | None = None
     for stage in pipeline.stages:
-        found = _stage_effect(stage, fed or effect is not None, depth)
+        found = _stage_effect(stage, has_input or effect is not None, depth)
         effect = found if effect is None else pipe_effects(effect, found)
     done = effect or NO_EFFECT
     if pipeline.conditional and done.writes:
@@ -312,14 +314,14 @@ def _pipeline_effect(pipeline: Pipeline, depth: int, fed: bool) -> Effect:
     return hide_output(done) if pipeline.hidden else done
 
 
-def _stage_effect(stage: SimpleCommand | CommandGroup, fed: bool, depth: int) -> Effect:
+def _stage_effect(stage: SimpleCommand | CommandGroup, has_input: bool, depth: int) -> Effect:
     """The effect of one stage with its redirections."""
     sources = [one for one in stage.redirects if one.operator == "<"]
-    fed = fed or bool(sources) or stage.text is not None
+    has_input = has_input or bool(sources) or stage.text is not None
     if isinstance(stage, CommandGroup):
-        effect = _sequence_effect(stage.pipelines, depth, fed)
+        effect = _sequence_effect(stage.pipelines, depth, has_input)
     else:
-        effect = _program_effect(stage, fed, depth)
+        effect = _program_effect(stage, has_input, depth)
     cwd = stage.cwd
     for source in sources:
         effect = pipe_effects(read_effect(ProgramCall("<", (), cwd), [source.word]), effect)
@@ -344,7 +346,7 @@ def _redirect_effect(effect: Effect, redirect: Redirect, cwd: str | None) -> Eff
     return replace(combine_effects(effect, written), content=content)
 
 
-def _program_effect(simple: SimpleCommand, fed: bool, depth: int) -> Effect:
+def _program_effect(simple: SimpleCommand, has_input: bool, depth: int) -> Effect:
     """The effect of one program, by the table."""
     first = simple.words[0]
     name = _program_name(first.text)
@@ -360,9 +362,11 @@ def _program_effect(simple: SimpleCommand, fed: bool, depth: int) -> Effect:
         name=name,
         args=simple.words[1:],
         cwd=simple.cwd,
-        has_input=fed,
+        has_input=has_input,
         text=simple.text,
-        run=lambda words, cwd: _nested_effect(words, cwd, fed=fed, text=simple.text, depth=depth),
+        run=lambda words, cwd: _nested_effect(
+            words, cwd, has_input=has_input, text=simple.text, depth=depth
+        ),
         script=lambda text, cwd: _script_effect(text, cwd, depth),
     )
     effect = reader(call)
@@ -383,12 +387,12 @@ def _unknown_program(simple: SimpleCommand, name: str) -> Effect:
 
 
 def _nested_effect(
-    words: tuple[ShellWord, ...], cwd: str | None, *, fed: bool, text: str | None, depth: int
+    words: tuple[ShellWord, ...], cwd: str | None, *, has_input: bool, text: str | None, depth: int
 ) -> Effect:
     """The effect of words that another program runs."""
     if depth > _MAX_SHELL_DEPTH:
         return UNKNOWN_EFFECT
-    return _program_effect(SimpleCommand(words, cwd, (), text), fed, depth + 1)
+    return _program_effect(SimpleCommand(words, cwd, (), text), has_input, depth + 1)
 
 
 def _script_effect(text: str, cwd: str | None, depth: int) -> Effect:

@@ -96,16 +96,16 @@ def command(call: ProgramCall) -> Effect:
 def xargs(call: ProgramCall) -> Effect:
     """Effect of `xargs`: that of its command with unknown operands."""
     words = list(call.args)
-    mark = ""
+    placeholder = ""
     while words and words[0].text.startswith("-"):
         flag = words.pop(0).text
         value = words.pop(0).text if flag in _XARGS and words else ""
-        mark = _xargs_placeholder(flag, value) or mark
+        placeholder = _xargs_placeholder(flag, value) or placeholder
     unsure = ShellWord("", certain=False)
     if not words:
         return Effect(passed_lines="part")
-    given = [unsure if mark and mark in word.text else word for word in words]
-    inner = replace(call, has_input=False).run_words([*given, *([] if mark else [unsure])])
+    given = [unsure if placeholder and placeholder in word.text else word for word in words]
+    inner = replace(call, has_input=False).run_words([*given, *([] if placeholder else [unsure])])
     return replace(inner, passed_lines=None)
 
 
@@ -162,7 +162,7 @@ def task_runner(call: ProgramCall) -> Effect:
     if texts[:1] in (["exec"], ["x"]):
         at = texts.index("--") if "--" in texts else 0
         return call.run_words(call.args[at + 1 :])
-    looks = {
+    read_only = {
         "ls",
         "list",
         "tasks",
@@ -174,7 +174,9 @@ def task_runner(call: ProgramCall) -> Effect:
         "env",
         "settings",
     }
-    if texts[:1] and (texts[0] in looks or texts[0] in ("--version", "--list", "-l", "--summary")):
+    if texts[:1] and (
+        texts[0] in read_only or texts[0] in ("--version", "--list", "-l", "--summary")
+    ):
         return run_effect(call, Effect(kind="read", content="listing"))
     if call.name == "mise" and texts[:1] not in (["run"], ["r"]):
         return run_effect(
@@ -195,7 +197,7 @@ def package_runner(call: ProgramCall, verb: str = "run") -> Effect:
         if not words or words[0].text != verb:
             return effect_by_verb(
                 call,
-                looks="list show tree version help config",
+                read_only="list show tree version help config",
                 runs="build check",
                 writes=_INSTALLS,
             )
@@ -227,7 +229,7 @@ def package_manager(call: ProgramCall) -> Effect:
     """Effect of a package manager: read-only verbs, otherwise a barrier."""
     return effect_by_verb(
         call,
-        looks="list show search info freeze check outdated deps uses desc cat help config",
+        read_only="list show search info freeze check outdated deps uses desc cat help config",
         runs="download audit",
         writes=f"{_INSTALLS} bundle dump autoremove full-upgrade purge",
     )
@@ -380,8 +382,8 @@ def ssh(call: ProgramCall) -> Effect:
             words.pop(0)
     if words[1:] and all(word.certain for word in words[1:]):
         text = " ".join(word.text for word in words[1:])
-        fed = call.text is not None or call.has_input
-        inner = call.run_words(words[1:]) if fed else call.run_script(text)
+        has_input = call.text is not None or call.has_input
+        inner = call.run_words(words[1:]) if has_input else call.run_script(text)
         return run_effect(call, _remote_effect(inner))
     return run_effect(call, UNKNOWN_EFFECT)
 
