@@ -175,7 +175,7 @@ SKIPPED = {
     "no object": (7, "not int"),
     "a history that is none": ({"messages": {}}, "not a list"),
     "an empty history": ({"messages": []}, "empty"),
-    "an unknown format": ({"messages": [{"role": "user", "content": "q"}]}, "cannot be told"),
+    "an unknown format": ({"messages": [{"role": "user", "content": "q"}]}, "cannot be detected"),
     "a history that the provider holds": (
         {"input": HISTORIES["openai-responses"][1], "previous_response_id": "r"},
         "provider holds",
