@@ -98,29 +98,29 @@ class Watched(PolicyRun):
 
     def _note_places(self, state: State) -> None:
         """Find the blocks of the parts that came with this request."""
-        parts = state.index.parts
+        parts = state.transcript.parts
         at = self._read
         for row, group in groupby(parts[at:], lambda part: part.ref.row):
             for block, inner in enumerate(group_parts(self._recording.codec, list(group))):
-                source = state.sources[row]
+                source = state.repairs.sources[row]
                 if source is not None:
                     self._places[source, block] = list(range(at, at + len(inner)))
                 at += len(inner)
         self._read = at
 
     def _note_cuts(self, state: State) -> None:
-        new = [edit for at, edit in state.edits.items() if self._known.get(at) is not edit]
-        self._known = dict(state.edits)
+        new = [edit for at, edit in state.edits.by_part.items() if self._known.get(at) is not edit]
+        self._known = dict(state.edits.by_part)
         for edit in new:
             if not isinstance(edit, PlaceBreakpoint):
                 self._note_cut(edit, state)
 
     def _note_cut(self, edit: Edit, state: State) -> None:
-        parts = touched_parts(edit, state.index)
+        parts = touched_parts(edit, state.transcript)
         before = {id(self._owners[at]): self._owners[at] for at in parts if at in self._owners}
-        saved = self._saved(edit, [state.index.parts[at] for at in parts])
+        saved = self._saved(edit, [state.transcript.parts[at] for at in parts])
         more = saved - sum(cut.saved for cut in before.values())
-        kind, age = kind_cut(edit, parts[0], state), self._age(state.sources[edit.ref.row])
+        kind, age = kind_cut(edit, parts[0], state), self._age(state.repairs.sources[edit.ref.row])
         cut = self._owners.get(parts[0])
         if cut is None or (cut.reason, cut.kind) != (edit.reason, kind):
             cut = Cut(edit.reason, kind, age)
@@ -143,9 +143,9 @@ class Watched(PolicyRun):
 
     def _note_refusals(self, state: State) -> None:
         """Note the offers since the last request that were not taken, and ask for the next ones."""
-        missed = (one for one in state.trace or () if one.outcome == "not taken")
+        missed = (one for one in state.evaluation.trace or () if one.outcome == "not taken")
         self.refused.update(str(one.ref) for one in missed)
-        state.trace = []
+        state.evaluation.trace = []
 
     def _note_need(self, source: int) -> None:
         place = self._recording.sources[source]
@@ -162,11 +162,11 @@ class Watched(PolicyRun):
 
 def kind_cut(edit: Edit, position: int, state: State) -> str:
     """Kind of a cut: the part's kind, the call's kind and the result's content type."""
-    index = state.index
+    index = state.transcript
     part, ordinal = index.parts[position], index.exchange_of[position]
     if ordinal < 0:
         return part.kind
-    use = state.ledger.uses[ordinal]
+    use = state.analysis.ledger.uses[ordinal]
     if part.kind == "call" and not isinstance(edit, DropExchange):
         return f"call: {use.kind}"
     answer = index.exchanges[ordinal].result

@@ -46,7 +46,7 @@ class Walk:
                 made = codec.is_model_made(message)
                 (model if made else answers).extend(codec.decode(at, message))
             rows = (step.at, step.at + len(step.messages))
-            self.index.add_unit(rows, model, answers, False)
+            self.index.add_unit(rows, model, answers, locked=False)
             self.mentions.extend(self.index.units, self.index.parts, len(self.index.units) - 1)
             exchanges = self.index.exchanges
             new = exchanges[self._noted :]

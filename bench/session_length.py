@@ -237,7 +237,7 @@ class Follower:
     def send(self, number: int) -> bool:
         """Fold over the next request; True if the sent prefix may have changed."""
         sent = self.chain.requests[number]
-        epochs = 0 if self._folded is None else self.state.epochs
+        epochs = 0 if self._folded is None else self.state.evaluation.epochs
         new = self.chain.messages[len(self._rows) : sent.cut]
         self._rows += (read_row(self.codec, message, self._measure) for message in new)
         added = sum(row.tokens for row in self._rows[len(self._rows) - len(new) :])
@@ -246,9 +246,14 @@ class Follower:
         history = [row.message for row in self._rows]
         body = ObjectBody({"model": sent.model, self.codec.history_field: history}, [])
         self._folded = extend_fold(
-            body, self.codec.name, self._policy, _NO_FACTS, self._folded, self._head
+            body,
+            format=self.codec.name,
+            policy=self._policy,
+            facts=_NO_FACTS,
+            before=self._folded,
+            head=self._head,
         )
-        return self.state.epochs > epochs
+        return self.state.evaluation.epochs > epochs
 
     def look(self) -> list[MessageRow]:
         """The projection of the last request, and exactly how many tokens it has."""
@@ -311,7 +316,7 @@ def follow(
         checked,
         tuple(invalid),
         (*points, last),
-        follower.state.failures,
+        follower.state.evaluation.failures,
         missing,
     )
 
@@ -342,9 +347,9 @@ def changed_files(state: State) -> dict[str, bool]:
     """
     found: dict[str, bool] = {}
     for exchange, _, failed in _ended(state):
-        use = state.ledger.uses[exchange.ordinal]
+        use = state.analysis.ledger.uses[exchange.ordinal]
         if use.kind == "write" and not failed:
-            whole = exchange.call not in state.claimed
+            whole = exchange.call not in state.edits.claimed
             for span in use.writes:
                 found[span.path] = whole or found.get(span.path, False)
     return found
@@ -354,8 +359,8 @@ def open_errors(state: State) -> list[str]:
     """The main line of each operation's last failure that no success has followed."""
     found: dict[str, None] = {}
     for exchange, text, failed in _ended(state):
-        outcomes = state.ledger.outcomes(
-            state.ledger.uses[exchange.ordinal], state.ledger_exchanges
+        outcomes = state.analysis.ledger.outcomes(
+            state.analysis.ledger.uses[exchange.ordinal], state.analysis.ledger_exchanges
         )
         if failed and outcomes and outcomes[-1].failed and outcomes[-1].ordinal == exchange.ordinal:
             found[error_line(text)] = None
@@ -364,10 +369,10 @@ def open_errors(state: State) -> list[str]:
 
 def _ended(state: State) -> Iterator[tuple[Exchange, str, bool]]:
     """Completed exchanges with their output and whether they failed."""
-    parts = state.index.parts
-    for exchange in state.index.exchanges[: state.ledger_exchanges]:
+    parts = state.transcript.parts
+    for exchange in state.transcript.exchanges[: state.analysis.ledger_exchanges]:
         if exchange.result is not None:
-            result, use = parts[exchange.result], state.ledger.uses[exchange.ordinal]
+            result, use = parts[exchange.result], state.analysis.ledger.uses[exchange.ordinal]
             ending = parse_outcome(result.text, result.error, use.kind)
             yield exchange, ending.body, ending.failed
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from ..edits import DropReasoning, Offer
 from ..policy import Policy
 from ..providers.bound_reasoning import Binding, binding_of, is_turn_start
@@ -35,7 +33,7 @@ def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
         start, stop = _aged_units(view)
     else:
         at = start_of_messages(view.transcript, policy.keep_reasoning_messages)
-        view = replace(view, kept_from=at)
+        view = view.keeping_from(at)
         start, stop = _aged_units(view)[0], _units_before(view, at)
     if start >= stop or binding.droppable == "none":
         return

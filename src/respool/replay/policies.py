@@ -377,7 +377,14 @@ class ProjectionSender:
         body = ObjectBody(asked, marked, shares=True)
         head = self._recording.conditions.head
         self.facts = self.facts.merge(self._facts_at(request, body))
-        self._folded = extend_fold(body, codec.name, self._policy, self.facts, self._folded, head)
+        self._folded = extend_fold(
+            body,
+            format=codec.name,
+            policy=self._policy,
+            facts=self.facts,
+            before=self._folded,
+            head=head,
+        )
 
     def _facts_at(self, request: int, body: ObjectBody) -> Facts:
         """Return the facts a proxy would record at this request: a cold cache, another model."""
@@ -418,15 +425,15 @@ class ProjectionSender:
         assert self._folded is not None
         source = self._rows[row] if row < len(self._rows) else None
         state = self._folded.state
-        rows = [at for at, one in enumerate(state.sources) if one == source]
-        reasons = {edit.reason for edit in state.edits.values() if edit.ref.row in rows}
+        rows = [at for at, one in enumerate(state.repairs.sources) if one == source]
+        reasons = {edit.reason for edit in state.edits.by_part.values() if edit.ref.row in rows}
         return ", ".join(sorted(reasons)) or "repair"
 
     def active_edits(self) -> Iterator[ActiveEdit]:
         """Yield the edits in the last request."""
         if self._folded is None:
             return
-        index = self._folded.state.index
+        index = self._folded.state.transcript
         transcript = index.freeze()
         by_place = {part.ref: at for at, part in enumerate(index.parts)}
         for edit in edits_in_force(self._folded.state):
@@ -438,7 +445,7 @@ class ProjectionSender:
 
     def failures(self) -> Sequence[str]:
         """Return the passes that failed."""
-        failed = self._folded.state.failures if self._folded is not None else {}
+        failed = self._folded.state.evaluation.failures if self._folded is not None else {}
         return [f"{name}: {why}" for name, why in failed.items()]
 
     def refetch_counts(self) -> RefetchCounts:
@@ -446,21 +453,21 @@ class ProjectionSender:
         if self._folded is None:
             return RefetchCounts()
         state = self._folded.state
-        cut = sum(not _is_intact(state, position) for position in state.index.results)
+        cut = sum(not _is_intact(state, position) for position in state.transcript.results)
         return RefetchCounts(
-            after_cut=len(state.refetched),
-            tokens=sum(one.tokens for one in state.refetched),
-            standing=state.repeated_requests,
+            after_cut=len(state.refetches.found),
+            tokens=sum(one.tokens for one in state.refetches.found),
+            standing=state.refetches.repeated_requests,
             cut=cut,
-            whole=len(state.index.results) - cut,
+            whole=len(state.transcript.results) - cut,
         )
 
 
 def _is_intact(state: State, position: int) -> bool:
     """Check if a result is complete, here or in the copy that it refers to."""
-    edit = state.edits.get(position)
+    edit = state.edits.by_part.get(position)
     tidied = edit is not None and edit.reason == TIDIED
-    return position not in state.claimed or tidied or position in state.leans
+    return position not in state.edits.claimed or tidied or position in state.edits.dependencies
 
 
 def _elapsed(before: float | None, now: float | None) -> float:
