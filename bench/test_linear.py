@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from respool.tokens import Counter, EstimateCounter, ExactCounter
+from respool.tokens import EstimateCounter, ExactCounter, TokenCounter
+from tests import test_source_presets as sources
 from tests.strategies import FORMATS
 from tests.test_laws import CASES, hold_linear
 from tests.test_tokens import HARD, costs_little
@@ -21,6 +22,12 @@ def test_four_times_the_history_takes_about_four_times_as_long(name: str, format
 @pytest.mark.parametrize("counter", [ExactCounter(), EstimateCounter()], ids=lambda one: one.name)
 @pytest.mark.parametrize("kind", HARD)
 def test_a_million_hard_characters_cost_little_more_than_others(
-    kind: str, counter: Counter
+    kind: str, counter: TokenCounter
 ) -> None:
     costs_little(HARD[kind](1_000_000), counter)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("preset", sources.SOURCES)
+def test_a_sources_preset_too(preset: str, format: str) -> None:
+    sources.test_one_more_turn_costs_one_more_turn(preset, format)
