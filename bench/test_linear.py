@@ -1,4 +1,4 @@
-"""What must take time in proportion: every pass alone, in every format; hard texts to count."""
+"""Linear-time checks: every pass alone in every format, and hard texts for the counters."""
 
 from __future__ import annotations
 

@@ -23,8 +23,13 @@ from respool.edits import REASON_SPECS
 from respool.errors import MAX_VALUE
 from respool.policy import ADVANCED, PRESETS, SETTINGS, Policy, SettingSpec
 from respool.providers.base import RuleSpec
-from respool.proxy.compacting.compacting import REASONS as FALLBACKS
-from respool.proxy.watching.families import FAMILIES
+
+try:
+    from respool.proxy.metrics import METRICS
+    from respool.proxy.middleware import FALLBACK_REASONS
+except ImportError:  # until the proxy's rooms have moved
+    from respool.proxy.compacting.compacting import REASONS as FALLBACK_REASONS
+    from respool.proxy.watching.families import FAMILIES as METRICS
 
 PAGES: Final = Path(__file__).resolve().parent / "reference"
 _BLOCK: Final = re.compile(r"<!-- generated: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -141,19 +146,31 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 
 def _option_table(command: click.Command, chosen: Callable[[str], bool]) -> str:
     context = click.Context(command)
-    records = [
-        record
+    rows = [
+        _option_row(option, context)
         for name, option in _options(command).items()
-        if chosen(name) and (record := option.get_help_record(context))
+        if chosen(name) and not option.hidden
     ]
-    return table(("option", "effect"), [(_code(name), text) for name, text in records])
+    return table(("option", "effect"), rows)
+
+
+def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
+    """Render an option; choices stand in the text, since a pipe would end a cell."""
+    name, text = option.get_help_record(context) or ("", "")
+    text = re.sub(r"\s+\[.*\]$", "", text)
+    if isinstance(option.type, click.Choice):
+        name = f"{name.partition('[')[0]}NAME"
+        text += f" One of {', '.join(map(_code, option.type.choices))}."
+    if option.show_default and option.default is not None:
+        text += f" Default: {option.default}."
+    return _code(name), text
 
 
 def metrics() -> str:
     """Render every metric with its labels."""
     rows = [
         (_code(one.name), one.kind, ", ".join(map(_code, one.labels)) or "–", one.help)
-        for one in FAMILIES
+        for one in METRICS
     ]
     return table(("metric", "type", "labels", "meaning"), rows)
 
@@ -161,7 +178,7 @@ def metrics() -> str:
 def label_values() -> str:
     """Render the values that labels can have."""
     values: dict[str, str] = {}
-    for family in FAMILIES:
+    for family in METRICS:
         for label, allowed in zip(family.labels, family.values, strict=True):
             name = f"`{label}` of `{family.name}`"
             values[name] = ", ".join(map(_code, allowed))
@@ -177,6 +194,10 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "left-alone": "The provider refused a projection in this conversation earlier.",
     "bypassed": "The client asked for it (`x-respool-bypass`).",
     "unreadable": "respool cannot read the request, or must pass it on.",
+    "breaker-open": "The circuit breaker is open.",
+    "sent-unchanged-before": (
+        "This history already went up as it came, and the model binds its reasoning to that."
+    ),
     "sent-as-it-came-before": (
         "This history already went up as it came, and the model binds its reasoning to that."
     ),
@@ -185,7 +206,9 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
 
 def fallbacks() -> str:
     """Render the reasons why something else than a projection went up."""
-    return table(("why", "meaning"), [(_code(one), _FALLBACK_MEANINGS[one]) for one in FALLBACKS])
+    return table(
+        ("reason", "meaning"), [(_code(one), _FALLBACK_MEANINGS[one]) for one in FALLBACK_REASONS]
+    )
 
 
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool import line_search
-from respool.line_search import MOST_PATTERN, Unsearchable, searcher, whole_matcher
+from respool.line_search import MAX_PATTERN_CHARS, Unsearchable, searcher, whole_matcher
 from tests.effort import examples
 from tests.support.timing import takes_at_most
 
@@ -83,7 +83,7 @@ def test_no_length_is_too_long_for_a_pattern_of_our_own() -> None:
 
 
 def test_steps_that_are_forgotten_are_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_search, "_REMEMBERED", 3)
+    monkeypatch.setattr(line_search, "_MAX_CACHED_STEPS", 3)
     finds = searcher("a+b*c|d")
     for text in ("xxaabbc", "xyz", "aab", "abcd", "d", ""):
         assert finds(text) == (re.search("a+b*c|d", text) is not None)
@@ -159,9 +159,9 @@ def test_what_cannot_be_searched_for_is_refused(pattern: str) -> None:
 
 
 def test_long_patterns_are_refused() -> None:
-    assert searcher("a" * MOST_PATTERN)("a" * MOST_PATTERN)
+    assert searcher("a" * MAX_PATTERN_CHARS)("a" * MAX_PATTERN_CHARS)
     with pytest.raises(Unsearchable, match="1,000 characters"):
-        searcher("a" * (MOST_PATTERN + 1))
+        searcher("a" * (MAX_PATTERN_CHARS + 1))
 
 
 def test_time_grows_with_the_text_alone() -> None:

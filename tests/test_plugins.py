@@ -251,7 +251,7 @@ FAULTS = {
     no_text: "cannot be written",
     from_the_end: "is of no part",
     another_exchange: "is of no part",
-    strange_mark: "no cache mark",
+    strange_mark: "no cache breakpoint",
     boasting: "tokens, not 1,000,000,000",
     wrong_type: "is no Offer",
     no_list: "TypeError",
@@ -271,7 +271,7 @@ def test_a_faulty_pass_is_skipped_and_reported(format: str, faulty: Any) -> None
     out = respool.compact(whole, format=format, policy=eager(faulty), memo=None)
     assert out.request is whole
     assert FAULTS[faulty] in out.report.failures[faulty.__name__]
-    with_cap = eager(faulty, "cap_results", cap=1_000)
+    with_cap = eager(faulty, "cap_results", cap_chars=1_000)
     mixed = respool.compact(whole, format=format, policy=with_cap, memo=None)
     assert [edit.reason for edit in mixed.report.edits] == ["over_cap"]
 

@@ -69,7 +69,9 @@ def under(usual: Policy, format: str) -> Compact:
         request: Any, *, policy: Policy | None = None, memo: Memo | None = None
     ) -> Compaction[Any]:
         chosen = select_passes(policy or usual)
-        folded = fold_request(request, format, policy or usual, Facts(), memo, passes=chosen)
+        folded = fold_request(
+            request, format=format, policy=policy or usual, facts=Facts(), memo=memo, passes=chosen
+        )
         return build_compaction(folded, request)
 
     return run

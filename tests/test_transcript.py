@@ -11,6 +11,7 @@ from respool.compaction.state import State
 from respool.engine import fold_request
 from respool.facts import Facts
 from respool.policy import Policy
+from respool.providers.base import RuleState
 from respool.transcript import Exchange, Part, PartKind, Ref, Transcript, TranscriptIndex, Unit
 from tests.support.formats import FIELD, FORMATS, request
 from tests.support.formats import Exchange as Pair
@@ -41,7 +42,7 @@ class Run(NamedTuple):
 def indexed(*runs: Run) -> TranscriptIndex:
     index = TranscriptIndex()
     for number, run in enumerate(runs):
-        index.add_unit((2 * number, 2 * number + 2), run.model, run.answers, run.locked)
+        index.add_unit((2 * number, 2 * number + 2), run.model, run.answers, locked=run.locked)
     return index
 
 
@@ -220,12 +221,12 @@ def test_a_copy_grows_apart() -> None:
     first = indexed(Run([call("a"), call("b")], [result("b")]))
     kept = first.freeze()
     second = first.copy()
-    second.add_unit((2, 4), [plain()], [result("a")], False)
+    second.add_unit((2, 4), [plain()], [result("a")], locked=False)
     assert first.freeze() == kept
-    first.add_unit((2, 4), [call("c")], [result("c")], False)
+    first.add_unit((2, 4), [call("c")], [result("c")], locked=False)
     assert pairs(second) == [(0, 4), (1, 2)]
     assert pairs(first) == [(0, None), (1, 2), (3, 4)]
-    first.add_unit((4, 6), [], [result("a")], False)
+    first.add_unit((4, 6), [], [result("a")], locked=False)
     assert pairs(first)[0] == (0, 5)
     assert second.exchange_of == [0, 1, 1, -1, 0]
 
@@ -234,16 +235,22 @@ def test_a_copy_of_a_state_shares_nothing_that_grows() -> None:
     state = State()
     twin = state.copy()
     for name in State.__struct_fields__:
-        value = getattr(state, name)
-        if isinstance(value, list | dict | set | TranscriptIndex):
-            assert getattr(twin, name) is not value, name
-    assert twin.seen is not state.seen
+        part, copied = getattr(state, name), getattr(twin, name)
+        assert copied is not part, name
+        for field in getattr(part, "__struct_fields__", ()):
+            if isinstance(getattr(part, field), list | dict | set | RuleState):
+                assert getattr(copied, field) is not getattr(part, field), f"{name}.{field}"
+
+
+def test_no_part_of_a_state_has_more_than_fifteen_fields() -> None:
+    parts = [getattr(State(), name) for name in State.__struct_fields__]
+    assert all(len(getattr(one, "__struct_fields__", ())) <= 15 for one in parts)
 
 
 def test_a_transcript_is_as_it_was_when_it_was_frozen() -> None:
     index = indexed(Run([call("a")]))
     before = index.freeze()
-    index.add_unit((2, 4), [], [result("a")], False)
+    index.add_unit((2, 4), [], [result("a")], locked=False)
     assert isinstance(before, Transcript)
     assert before.exchanges[0].result is None
     assert len(before.parts) == 1
@@ -255,7 +262,9 @@ def test_refs_read_like_places() -> None:
 
 
 def index_of(format: str, history: list[Any]) -> TranscriptIndex:
-    return fold_request(history, format, Policy(), Facts(), None).state.index
+    return fold_request(
+        history, format=format, policy=Policy(), facts=Facts(), memo=None
+    ).state.transcript
 
 
 def told(index: TranscriptIndex) -> list[tuple[str, str]]:

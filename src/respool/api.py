@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct
@@ -12,7 +13,6 @@ from .compaction.offers import OfferRecord
 from .edits import FOLDED, Edit, Replace
 from .engine import (
     Compaction,
-    FoldedRequest,
     build_compaction,
     complete_fields,
     edits_in_force,
@@ -48,17 +48,17 @@ Summarize = Callable[[str], str | None]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What would be done to a request, apart from doing it."""
+    """Decision on a request: edits and repairs, not applied yet."""
 
     format: FormatName | None = None
     prefix: str | None = None  # the hash of the history it was made for
     edits: tuple[Edit, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    repair: bool = True  # whether what is broken is mended
+    repair: bool = True  # whether problems are repaired
     tokens_saved: int = 0
     untouched: str | None = None  # why nothing will be done
     trace: tuple[OfferRecord, ...] | None = None  # every offer made, where that was asked for
-    cut: int = -1  # the part before which the last epoch began, where a cache mark may stand
+    cut: int = -1  # the part before which the last epoch began, where a cache breakpoint may stand
     rendering: Rendering = "calls"  # how the history goes out
 
 
@@ -74,7 +74,7 @@ def compact(
 ) -> Compaction[_Request]:
     """The request made smaller, in its own format and type; as it came when it cannot be read.
 
-    A request is bytes, text, a dict or a bare list of messages. Its `format` is told apart, unless
+    A request is bytes, text, a dict or a bare list of messages. Its `format` is detected, unless
     you name it: anthropic, openai-chat, openai-responses, gemini. Without a `policy` it is the
     preset safe; `facts` are what the request cannot show. A `memo` of earlier requests makes this
     one faster and changes nothing; None keeps none. `model` is for requests that do not name it
@@ -88,41 +88,33 @@ def compact(
     True
     """
     try:
-        how = (format, _check_policy(policy), _check_facts(facts), _check_memo(memo))
-        folded = fold_request(request, *how, model=model)
+        fold = partial(
+            fold_request,
+            request,
+            format=format,
+            policy=_check_policy(policy),
+            memo=_check_memo(memo),
+            model=model,
+        )
+        facts = _check_facts(facts)
+        folded = fold(facts=facts)
         done = build_compaction(folded, request)
         if summarize is not None:
-            folded, done = _apply_summaries(request, how, model, summarize, (folded, done))
+            for _ in range(_MAX_ROUNDS):  # the length of a summary may change what folds
+                new = _new_summaries(done, facts, summarize)
+                if not new.summaries:
+                    break
+                facts = facts.merge(new)
+                folded = fold(facts=facts)
+                done = build_compaction(folded, request)
         raise_over_budget(folded, done.report)
     except (PassedThrough, UnreadableRequest) as why:
         return Compaction(request, Report(untouched=str(why)), {})
     return done
 
 
-def _apply_summaries(
-    request: _Request,
-    how: tuple[str | None, Policy, Facts, Memo | None],
-    model: str | None,
-    summarize: Summarize,
-    made: tuple[FoldedRequest, Compaction[_Request]],
-) -> tuple[FoldedRequest, Compaction[_Request]]:
-    """The compaction with a hook's words in its summaries; asked once for each, whatever it says.
-
-    What folds may depend on how long a summary is, so it is looked for more than once.
-    """
-    format, policy, facts, memo = how
-    for _ in range(_MAX_ROUNDS):
-        new = _new_summaries(made[1], facts, summarize)
-        if not new.summaries:
-            break
-        facts = facts.merge(new)
-        folded = fold_request(request, format, policy, facts, memo, model=model)
-        made = folded, build_compaction(folded, request)
-    return made
-
-
 def _new_summaries(done: Compaction[Any], facts: Facts, summarize: Summarize) -> Facts:
-    """What the hook says of each record without words; nothing where it fails."""
+    """The hook's words for each record that has none; empty where it fails."""
     known = dict(facts.summaries)
     found: dict[str, str] = {}
     for edit in done.report.edits:
@@ -134,7 +126,7 @@ def _new_summaries(done: Compaction[Any], facts: Facts, summarize: Summarize) ->
 
 
 def _call_hook(summarize: Summarize, record: str) -> str:
-    """What a hook says, if it says anything."""
+    """The words of a hook; empty where it fails."""
     try:
         words: object = summarize(record)
     except Exception:  # noqa: BLE001 - law 9: a user's function must not stop a request
@@ -152,17 +144,17 @@ def plan(
     model: str | None = None,
     trace: bool = False,
 ) -> Plan:
-    """Whether, what and where: the decision, without its application.
+    """Decide what to change in a request, and change nothing.
 
     With `trace`, also every offer that was made, taken or not, and what was protected.
     """
     try:
         folded = fold_request(
             request,
-            format,
-            _check_policy(policy),
-            _check_facts(facts),
-            _check_memo(memo),
+            format=format,
+            policy=_check_policy(policy),
+            facts=_check_facts(facts),
+            memo=_check_memo(memo),
             trace=trace,
             model=model,
         )
@@ -177,7 +169,7 @@ def plan(
         repair=folded.context.policy.repair,
         tokens_saved=done.report.tokens_saved,
         trace=done.report.trace,
-        cut=folded.state.cut,
+        cut=folded.state.evaluation.cut,
         rendering=folded.context.policy.rendering,
     )
 
@@ -196,16 +188,18 @@ def apply(
     planned = Policy(repair=plan.repair, rendering=plan.rendering)
     how = planned if policy is None else _check_policy(policy).replace(advise=False)
     name = format or plan.format
-    folded = fold_request(request, name, how, Facts(), None, passes=(), model=model)
+    folded = fold_request(
+        request, format=name, policy=how, facts=Facts(), memo=None, passes=(), model=model
+    )
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")
     folded.state.take(plan.edits)
-    folded.state.cut = plan.cut
+    folded.state.evaluation.cut = plan.cut
     return build_compaction(folded, request)
 
 
 def check(request: object, *, format: str | None = None, model: str | None = None) -> list[Problem]:
-    """What the provider would reject: a list of problems, empty when there are none."""
+    """List the problems for which the provider would reject the request."""
     try:
         body = read_body(request)
     except PlainText:
@@ -225,7 +219,9 @@ def repair(
     request: _Request, *, format: str | None = None, model: str | None = None
 ) -> Compaction[_Request]:
     """The smallest change that makes the request valid; nothing else is touched."""
-    folded = fold_request(request, format, Policy(), Facts(), None, passes=(), model=model)
+    folded = fold_request(
+        request, format=format, policy=Policy(), facts=Facts(), memo=None, passes=(), model=model
+    )
     return build_compaction(folded, request)
 
 

@@ -50,7 +50,7 @@ class Replace(Struct, frozen=True, tag="replace", omit_defaults=True):
     reason: str
     evidence: str
     saved: int
-    stands_for: tuple[int, ...] = ()  # the exchanges that it tells of, this one's own the last
+    stands_for: tuple[int, ...] = ()  # the exchanges that it summarizes, its own last
 
 
 class DropExchange(Struct, frozen=True, tag="drop_exchange"):
@@ -74,7 +74,7 @@ class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
 
 
 class PlaceBreakpoint(Struct, frozen=True, tag="place_mark"):
-    """Put a cache mark on the block that holds a part."""
+    """Put a cache breakpoint on the block that holds a part."""
 
     part: int
     ref: Ref

@@ -16,12 +16,14 @@ import xxhash
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .compaction.evaluation import build_view, select_passes
+from .compaction.context import Context, Counters, RequestContext
+from .compaction.edit_set import LazyOriginals
+from .compaction.evaluation import select_passes
 from .compaction.fold import chain_prefix, fold_step, initial_prefix, is_consistent
 from .compaction.memo import Memo
 from .compaction.projection import project
-from .compaction.state import Context, LazyOriginals, State, count_parts
-from .compaction.window import current_limits, is_valid_for_output
+from .compaction.state import Prefix, State
+from .compaction.window import is_valid_for_output
 from .edits import Edit
 from .facts import Facts
 from .limits import (
@@ -72,7 +74,7 @@ class Compaction(Struct, Generic[_Request], frozen=True):
 
 
 class FoldedRequest(Struct, frozen=True):
-    """A request read to its end: the state after its last message, and its way back."""
+    """A request with the state after its last message."""
 
     body: RequestBody
     state: State
@@ -81,50 +83,60 @@ class FoldedRequest(Struct, frozen=True):
 
 def fold_request(  # noqa: PLR0913 - all that a fold depends on
     request: object,
+    *,
     format: str | None,
     policy: Policy,
     facts: Facts,
     memo: Memo | None,
     passes: tuple[Pass, ...] | None = None,
-    *,
     trace: bool = False,
     model: str | None = None,
     output: int = 0,
 ) -> FoldedRequest:
-    """Read a request and fold over its boundaries, from the longest prefix already known.
+    """Read a request and fold over its boundaries, from the longest known prefix.
 
-    A trace tells of every boundary, so what is remembered is not used for it. `model` is for
-    requests that do not name it themselves, `output` for those that only count their tokens.
+    A trace covers every boundary, so it does not use the memo. `model` is for requests that do not
+    name it themselves, `output` for requests that only count their tokens.
     """
     body = read_body(request, None if memo is None else memo.bodies)
-    fields = complete_fields(body.fields, model, output)
-    setting = _context_for(body, detect_format(body, format), policy, facts, fields, passes)
+    context = _context_for(
+        body,
+        format=detect_format(body, format),
+        policy=policy,
+        facts=facts,
+        fields=complete_fields(body.fields, model, output),
+        passes=passes,
+    )
     if memo is None or trace:
-        return FoldedRequest(body, _fold_anew(body, setting, trace), setting)
-    return FoldedRequest(body, _fold_from_memo(body, setting, memo), setting)
+        return FoldedRequest(body, _fold_anew(body, context, trace), context)
+    return FoldedRequest(body, _fold_from_memo(body, context, memo), context)
 
 
 def extend_fold(
     body: RequestBody,
+    *,
     format: FormatName,
     policy: Policy,
     facts: Facts,
     before: FoldedRequest | None,
     head: int | None = None,
 ) -> FoldedRequest:
-    """Fold over a request that extends the last one, which is used up by it.
+    """Fold over a request that extends the last one, whose state is reused and changed.
 
-    `head` are the tokens of a system prompt and tools that the body does not hold.
+    `head` is the number of tokens of a system prompt and tools that the body does not hold.
     """
-    setting = _context_for(body, format, policy, facts, body.fields, head=head)
-    state = State(prefix=initial_prefix(format), facts=facts) if before is None else before.state
-    for step in _steps_from(body, setting, state.messages):
-        fold_step(state, step, _step_identities(body, step), setting)
-    return FoldedRequest(body, state, setting)
+    context = _context_for(
+        body, format=format, policy=policy, facts=facts, fields=body.fields, head=head
+    )
+    state = _initial_state(context) if before is None else before.state
+    for step in _steps_from(body, context, state.prefix.messages):
+        fold_step(state, step, _step_identities(body, step), context)
+    return FoldedRequest(body, state, context)
 
 
 def fold_known_prefix(
     request: object,
+    *,
     format: str | None,
     policy: Policy,
     facts: Facts,
@@ -132,57 +144,67 @@ def fold_known_prefix(
     model: str | None = None,
     output: int = 0,
 ) -> tuple[FoldedRequest, Facts] | None:
-    """Fold on from the longest known prefix without a new edit; None: no prefix is known.
+    """Fold from the longest known prefix without a new edit; None: no prefix is known.
 
-    The facts say which boundaries were passed over.
+    The facts name the boundaries that were skipped.
     """
     body = read_body(request, memo.bodies)
-    fields = complete_fields(body.fields, model, output)
-    setting = _context_for(body, detect_format(body, format), policy, facts, fields)
-    state, known = _resume(memo, prefix_keys(body, setting), body, setting)
+    context = _context_for(
+        body,
+        format=detect_format(body, format),
+        policy=policy,
+        facts=facts,
+        fields=complete_fields(body.fields, model, output),
+    )
+    state, known = _resume(memo, prefix_keys(body, context), body, context)
     if known is None:
         return None
-    steps = _steps_from(body, setting, state.messages)
-    skipped, prefix = set[str](), state.prefix
+    steps = _steps_from(body, context, state.prefix.messages)
+    skipped, prefix = set[str](), state.prefix.hash
     for step in steps:
         prefix = chain_prefix(prefix, _step_identities(body, step))
         skipped.add(prefix.hex())
     passed_over = Facts(skipped=frozenset(skipped))
-    setting = replace(setting, facts=facts.merge(passed_over))
+    context = replace(context, facts=facts.merge(passed_over))
     for step in steps:
-        fold_step(state, step, _step_identities(body, step), setting)
-    return FoldedRequest(body, state, setting), passed_over
+        fold_step(state, step, _step_identities(body, step), context)
+    return FoldedRequest(body, state, context), passed_over
 
 
 def prefix_hash(body: RequestBody, format: FormatName, before: FoldedRequest | None) -> str:
     """The hash under which facts about a request are kept; `before` is one that it extends."""
     codec = PROVIDERS[format].codec
-    prefix = initial_prefix(format) if before is None else before.state.prefix
-    start = 0 if before is None else before.state.messages
+    prefix = initial_prefix(format) if before is None else before.state.prefix.hash
+    start = 0 if before is None else before.state.prefix.messages
     for step in split_steps(codec, [body.message(at) for at in range(start, len(body))]):
         first = start + step.at
         prefix = chain_prefix(prefix, body.identities(first, first + len(step.messages)))
     return prefix.hex()
 
 
-def _fold_anew(body: RequestBody, setting: Context, trace: bool) -> State:
+def _initial_state(context: Context) -> State:
+    """The state before the first message."""
+    return State(prefix=Prefix(hash=initial_prefix(context.codec.name), facts=context.facts))
+
+
+def _fold_anew(body: RequestBody, context: Context, trace: bool) -> State:
     """Fold over the whole history."""
-    state = State(prefix=initial_prefix(setting.codec.name), facts=setting.facts)
-    state.trace = [] if trace else None
-    for step in _steps_from(body, setting, 0):
-        fold_step(state, step, _step_identities(body, step), setting)
+    state = _initial_state(context)
+    state.evaluation.trace = [] if trace else None
+    for step in _steps_from(body, context, 0):
+        fold_step(state, step, _step_identities(body, step), context)
     return state
 
 
-def _fold_from_memo(body: RequestBody, setting: Context, memo: Memo) -> State:
+def _fold_from_memo(body: RequestBody, context: Context, memo: Memo) -> State:
     """Fold on from the longest known prefix, and remember the last two states."""
-    keys = prefix_keys(body, setting)
-    state, known = _resume(memo, keys, body, setting)
-    for step in _steps_from(body, setting, state.messages):
+    keys = prefix_keys(body, context)
+    state, known = _resume(memo, keys, body, context)
+    for step in _steps_from(body, context, state.prefix.messages):
         if step.at and step.at + len(step.messages) == len(body):
             known = _remember(memo, keys[step.at], state, known)
-        fold_step(state, step, _step_identities(body, step), setting)
-    if len(body) and not setting.codec.is_model_made(body.message(len(body) - 1)):
+        fold_step(state, step, _step_identities(body, step), context)
+    if len(body) and not context.codec.is_model_made(body.message(len(body) - 1)):
         _remember(memo, keys[-1], state, known, shares_results=True)
     return state
 
@@ -212,6 +234,7 @@ _MAX_HEADS = 64
 
 def _context_for(
     body: RequestBody,
+    *,
     format: FormatName,
     policy: Policy,
     facts: Facts,
@@ -219,59 +242,69 @@ def _context_for(
     passes: tuple[Pass, ...] | None = None,
     head: int | None = None,
 ) -> Context:
-    """All that a fold depends on; what follows from fields that came before is known."""
-    marking = client_breakpoints_so_far(body, format, fields)
+    """The context of a request; the part that follows from known fields is reused."""
+    usage = client_breakpoints_so_far(body, format, fields)
     if not isinstance(fields, LazyFields) or passes is not None or head is not None:
-        made = _build_context(body, format, policy, fields, marking, passes, head)
-        return replace(made, facts=facts, encode=body.encode)
-    known: Context | None = fields.derived.get((format, marking))
+        made = _build_context(
+            body,
+            format=format,
+            policy=policy,
+            fields=fields,
+            usage=usage,
+            passes=passes,
+            head=head,
+        )
+        return replace(made, facts=facts, request=replace(made.request, encode=body.encode))
+    known: Context | None = fields.derived.get((format, usage))
     if known is None or known.policy is not policy:
-        made = _build_context(body, format, policy, fields, marking, None, None)
-        # Without the fields that hold it: what holds itself stays until somebody looks for such.
-        known = replace(made, start=_start_key(body, made), fields=None)
-        fields.derived[format, marking] = known
-    return replace(known, facts=facts, encode=body.encode, fields=fields)
+        made = _build_context(body, format=format, policy=policy, fields=fields, usage=usage)
+        # Without the fields that hold it: a reference cycle would live until the collector runs.
+        start_key = _start_key(body, made)
+        known = replace(made, request=replace(made.request, start_key=start_key, fields=None))
+        fields.derived[format, usage] = known
+    request = replace(known.request, encode=body.encode, fields=fields)
+    return replace(known, facts=facts, request=request)
 
 
 def _build_context(
     body: RequestBody,
+    *,
     format: FormatName,
     policy: Policy,
     fields: Fields | None,
-    marking: BreakpointUsage,
-    passes: tuple[Pass, ...] | None,
-    head: int | None,
+    usage: BreakpointUsage,
+    passes: tuple[Pass, ...] | None = None,
+    head: int | None = None,
 ) -> Context:
-    """A setting that holds nothing of one request alone: no facts, and no bytes."""
-    counter = counter_for(format, _model_name(fields), policy.counter)
+    """A context without facts and without the encoder of one request."""
+    exact = counter_for(format, _model_name(fields), policy.counter)
+    counters = Counters(exact, fast_counter(exact))
     provider, definitions = PROVIDERS[format], tool_definitions(fields)
-    codec = provider.codec
-    sizer = fast_counter(counter)
     if head is None:
-        head = _head_tokens(body, codec, counter if policy.budget is not None else sizer)
+        counter = exact if policy.budget is not None else counters.fast
+        head = _head_tokens(body, provider.codec, counter)
     return Context(
-        codec,
-        provider.rules,
-        provider.repairer,
-        counter,
-        sizer,
-        policy,
-        select_passes(policy) if passes is None else passes,
-        definitions,
-        _NO_FACTS,
-        fields,
-        _encode_nothing,
-        find_expand_tool(definitions),
-        head,
-        rates_for(policy, format, fields, marking),
-        binding_of(format, fields),
-        limits_for(policy, format, fields),
-        max_output_tokens(fields),
+        provider=provider,
+        policy=policy,
+        passes=select_passes(policy) if passes is None else passes,
+        counters=counters,
+        rates=rates_for(policy, format, fields, usage),
+        limits=limits_for(policy, format, fields),
+        request=RequestContext(
+            fields=fields,
+            encode=_encode_nothing,
+            definitions=definitions,
+            fetch_tool=find_expand_tool(definitions),
+            head=head,
+            output_tokens=max_output_tokens(fields),
+            binding=binding_of(format, fields),
+        ),
+        facts=_NO_FACTS,
     )
 
 
 def _encode_nothing(_source: int | None, _message: JSON) -> bytes | None:
-    """How a message is spelled where there is no request."""
+    """Encode no message: there is no request."""
     return None
 
 
@@ -279,34 +312,34 @@ def _encode_nothing(_source: int | None, _message: JSON) -> bytes | None:
 _SECRET = secrets.randbits(64)
 
 
-# The fields beside the head that rules look at, step by step.
+# The fields beside the head that rules of steps depend on.
 _RULE_FIELDS = ("model", "thinking", "previous_response_id", "conversation")
 
 
-def prefix_keys(body: RequestBody, setting: Context) -> list[bytes]:
-    """The memo's key of every prefix of the history, cache marks left out."""
-    return body.prefix_keys(setting.start or _start_key(body, setting), _SECRET)
+def prefix_keys(body: RequestBody, context: Context) -> list[bytes]:
+    """Memo keys of all prefixes of the history, without cache breakpoints."""
+    return body.prefix_keys(context.request.start_key or _start_key(body, context), _SECRET)
 
 
-def _start_key(body: RequestBody, setting: Context) -> bytes:
+def _start_key(body: RequestBody, context: Context) -> bytes:
     """The memo's key of a history without a message."""
-    names = (*_RULE_FIELDS, *setting.codec.head_fields)
-    told = (
-        f"{setting.codec.name}|{_field_signature(body, names)}|{setting.counter}|{setting.rates}|"
-        f"{_model_name(setting.fields)}|"
+    names = (*_RULE_FIELDS, *context.codec.head_fields)
+    signature = (
+        f"{context.codec.name}|{_field_signature(body, names)}|{context.counter}|{context.rates}|"
+        f"{_model_name(context.fields)}|"
     )
-    first = xxhash.xxh3_128(told.encode() + _policy_key(setting), seed=_SECRET)
+    first = xxhash.xxh3_128(signature.encode() + _policy_key(context), seed=_SECRET)
     first.update(body.head_bytes(names))
     return first.digest()
 
 
-def _policy_key(setting: Context) -> bytes:
-    """What tells a policy and its passes from others; most requests are under the last one's."""
+def _policy_key(context: Context) -> bytes:
+    """Identity of a policy and its passes; the last one is cached."""
     known = _LAST_POLICY[0]
-    if known is None or known[0] is not setting.policy or known[1] != setting.passes:
-        passes = ",".join(pass_token(one) for one in setting.passes)
-        spelled = passes.encode() + b"|" + setting.policy.fingerprint()
-        known = _LAST_POLICY[0] = (setting.policy, setting.passes, spelled)
+    if known is None or known[0] is not context.policy or known[1] != context.passes:
+        passes = ",".join(pass_token(one) for one in context.passes)
+        key = passes.encode() + b"|" + context.policy.fingerprint()
+        known = _LAST_POLICY[0] = (context.policy, context.passes, key)
     return known[2]
 
 
@@ -314,26 +347,26 @@ _LAST_POLICY: list[tuple[Policy, tuple[Pass, ...], bytes] | None] = [None]
 
 
 def _field_signature(body: RequestBody, names: Sequence[str]) -> str:
-    """What `head` does not tell: whether these are objects or bytes, and which fields are there."""
+    """Type of the body and the fields present: not part of the bytes of the head."""
     present = [name for name in names if name in body.fields] if body.fields is not None else None
     return f"{type(body).__name__} {present}"
 
 
 def _resume(
-    memo: Memo, keys: Sequence[bytes], body: RequestBody, setting: Context
+    memo: Memo, keys: Sequence[bytes], body: RequestBody, context: Context
 ) -> tuple[State, bytes | None]:
     """The state of the longest known prefix that ends where a step ends."""
     for count in range(len(body), 0, -1):
         state = memo.get(keys[count])
         if state is None or not (
-            is_consistent(state, setting.facts) and is_valid_for_output(state, setting)
+            is_consistent(state, context.facts) and is_valid_for_output(state, context)
         ):
             continue
         if count == len(body):  # nothing extends it: it may go on sharing all that grows
-            return replace(state), keys[count]
-        if setting.codec.is_model_made(body.message(count)):
+            return state.share(), keys[count]
+        if context.codec.is_model_made(body.message(count)):
             return state.copy(), keys[count]
-    return State(prefix=initial_prefix(setting.codec.name), facts=setting.facts), None
+    return _initial_state(context), None
 
 
 def _remember(
@@ -342,7 +375,9 @@ def _remember(
     if key != parent:
         kept = state.copy()
         if shares_results:  # so that what is encoded and counted next is remembered too
-            kept.encoded, kept.ended, kept.tokens = state.encoded, state.ended, state.tokens
+            kept.rendered.encoded = state.rendered.encoded
+            kept.rendered.encoded_at_end = state.rendered.encoded_at_end
+            kept.tokens.exact = state.tokens.exact
         memo.put(key, kept, parent)
     return key
 
@@ -352,12 +387,12 @@ def _step_identities(body: RequestBody, step: Step) -> Iterator[Any]:
     return body.identities(step.at, step.at + len(step.messages))
 
 
-def _steps_from(body: RequestBody, setting: Context, start: int) -> list[Step]:
+def _steps_from(body: RequestBody, context: Context, start: int) -> list[Step]:
     """The steps of the history from this message on."""
     messages = [body.message(at) for at in range(start, len(body))]
     return [
         Step(step.messages, start + step.at, step.model_count)
-        for step in split_steps(setting.codec, messages)
+        for step in split_steps(context.codec, messages)
     ]
 
 
@@ -394,96 +429,103 @@ def build_compaction(folded: FoldedRequest, request: Any) -> Compaction[Any]:
         messages=len(folded.body),
         edits=edits_in_force(state),
         repairs=all_repairs(folded, made),
-        failures=state.failures,
-        epochs=state.epochs,
+        failures=state.evaluation.failures,
+        epochs=state.evaluation.epochs,
         prefix=state.prefix.hex(),
-        mimicry=tuple(state.mimicry),
-        refetched=tuple(state.refetched),
-        trace=None if state.trace is None else tuple(state.trace),
+        mimicry=tuple(state.analysis.mimicry),
+        refetched=tuple(state.refetches.found),
+        trace=None if state.evaluation.trace is None else tuple(state.evaluation.trace),
     )
     return Compaction(made.request, report, collect_originals(folded), folded.context.facts)
 
 
 def all_repairs(folded: FoldedRequest, made: ProjectedRequest) -> tuple[Repair, ...]:
-    """All that was mended, in the order of the history."""
-    return (*folded.state.repairs, *made.end_repairs)
+    """All repairs, in the order of the history."""
+    return (*folded.state.repairs.made, *made.end_repairs)
 
 
 def collect_originals(folded: FoldedRequest) -> LazyOriginals:
-    """All that edits put aside, by reference; images and files are in the request at hand."""
+    """All originals by reference; images and files are read from the request."""
     state = folded.state
-    gone = (state.held[position] for position in sorted(state.held.keys() & state.claimed))
+    gone = (
+        state.window.media[position]
+        for position in sorted(state.window.media.keys() & state.edits.claimed)
+    )
     images = {one.ref: one.part for one in gone if _source_message(folded, one.part) is not None}
     return LazyOriginals(
-        state.originals.copy(), images, state.index, state.held, lambda at: _media_block(folded, at)
+        state.edits.originals.copy(),
+        media=images,
+        transcript=state.transcript,
+        attached=state.window.media,
+        media_block=lambda at: _media_block(folded, at),
     )
 
 
 def _source_message(folded: FoldedRequest, position: int) -> int | None:
     """The source message that a part stands in; None: repair put it there."""
-    return folded.state.sources[folded.state.index.parts[position].ref.row]
+    return folded.state.repairs.sources[folded.state.transcript.parts[position].ref.row]
 
 
 def _media_block(folded: FoldedRequest, position: int) -> str:
     """The block of an image or a file, as JSON."""
     source = _source_message(folded, position)
     assert source is not None  # as in originals_of
-    found = attachment_of(folded.body.message(source), folded.state.index.parts[position])
+    found = attachment_of(folded.body.message(source), folded.state.transcript.parts[position])
     assert found is not None  # for it is among those held
     return found.original
 
 
 def _render_pieces(pieces: list[Piece], folded: FoldedRequest) -> RenderedHistory:
     """The projection as plain messages, where the policy asks for that."""
-    setting = folded.context
-    style = setting.policy.rendering
+    context = folded.context
+    style = context.policy.rendering
     if style == "calls":
         return RenderedHistory(pieces, [], [])
     return render_as_text(
-        pieces, folded.body, codec=setting.codec, style=style, binding=setting.binding
+        pieces, folded.body, codec=context.codec, style=style, binding=context.binding
     )
 
 
 def _should_define_tools(folded: FoldedRequest) -> bool:
-    """Whether the request may offer tools: with `text-only` it goes to a model that takes none."""
+    """Return whether the request may define tools; `text-only` is for models without them."""
     style = folded.context.policy.rendering
     return style == "calls" or STYLES[style].keep_definitions
 
 
 class _TokenTally:
-    """Counts a request when its report is first asked for figures: most are never asked."""
+    """Lazy count of a request's tokens for its report."""
 
     def __init__(
         self,
         folded: FoldedRequest,
         pieces: Sequence[Piece],
         rendered: RenderedHistory,
-        mended: bool,
+        end_repaired: bool,
     ) -> None:
         self._folded, self._pieces, self._rendered = folded, pieces, rendered
-        self._mended = mended  # the end of the history was
+        self._end_repaired = end_repaired
 
     def __call__(self) -> TokenCounts:
         folded, state = self._folded, self._folded.state
         codec, counter = folded.context.codec, folded.context.counter
         head = _head_tokens(folded.body, codec, counter)
-        read, went = count_parts(state, counter), self._went()
-        at_the_end = went - (read - state.saved) if self._mended else 0
-        repaired = state.repair_tokens + at_the_end
-        told = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
+        read, went = state.count_parts(counter), self._went()
+        at_the_end = went - (read - state.edits.saved) if self._end_repaired else 0
+        repaired = state.repairs.tokens + at_the_end
+        rendered = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
         if not _should_define_tools(folded):
-            told -= definition_tokens(folded.body.fields, codec, counter)
-        given = -sum(edit.saved for edit in state.advice.values())
+            rendered -= definition_tokens(folded.body.fields, codec, counter)
+        given = -sum(edit.saved for edit in state.edits.advice.values())
         return TokenCounts(
-            head + read - state.repair_tokens, head + went + told, repaired, told, given
+            head + read - state.repairs.tokens, head + went + rendered, repaired, rendered, given
         )
 
     def _went(self) -> int:
         """The tokens of the projection's own messages; two that were joined are not their sum."""
         state, body = self._folded.state, self._folded.body
         as_they_came = [0] * len(body)
-        for part, tokens in zip(state.index.parts, state.tokens, strict=True):
-            source = state.sources[part.ref.row]
+        for part, tokens in zip(state.transcript.parts, state.tokens.exact, strict=True):
+            source = state.repairs.sources[part.ref.row]
             if source is not None:
                 as_they_came[source] += tokens
         went = 0
@@ -510,9 +552,9 @@ _EDITION_NUMBERS = itertools.count(1)
 
 def edits_in_force(state: State) -> tuple[Edit, ...]:
     """The edits in force, in the order of the history; advice after the edit on its result."""
-    outgoing = state.rendered
+    outgoing = state.rendered.shared
     if outgoing.edits is None:
-        edits = [*state.edits.items(), *state.advice.items()]
+        edits = [*state.edits.by_part.items(), *state.edits.advice.items()]
         outgoing.edits = tuple(edit for _, edit in sorted(edits, key=_part_position))
         outgoing.edition = next(_EDITION_NUMBERS)
     return outgoing.edits
@@ -563,12 +605,12 @@ __all__ = [
 ]
 
 
-# Nothing is decided and nothing is mended: what the client wrote is what goes out.
+# No edit and no repair: the request goes out as it came.
 _UNCHANGED_POLICY = Policy(passes=(), repair=False)
 
 
 class Fallback(Struct, Generic[_Request], frozen=True):
-    """What goes out instead, and the facts that make every later request agree with it."""
+    """A compaction sent in place of the usual one, and the facts that later requests need."""
 
     compaction: Compaction[_Request]
     facts: Facts
@@ -589,7 +631,15 @@ def apply_known_edits(
 
     The facts say which boundaries were skipped, so that no edit is made at them later either.
     """
-    found = fold_known_prefix(request, format, policy, facts, memo, model, output)
+    found = fold_known_prefix(
+        request,
+        format=format,
+        policy=policy,
+        facts=facts,
+        memo=memo,
+        model=model,
+        output=output,
+    )
     if found is None:
         return None
     folded, skipped = found
@@ -611,7 +661,9 @@ def restore_original(
     here = prefix_hash(body, detect_format(body, format), None)
     until = frozenset({here}) if sent is None else sent.left_alone
     facts = Facts(changed=until)
-    folded = fold_request(request, format, _UNCHANGED_POLICY, facts, None, model=model)
+    folded = fold_request(
+        request, format=format, policy=_UNCHANGED_POLICY, facts=facts, memo=None, model=model
+    )
     return Fallback(build_compaction(folded, request), Facts(left_alone=until), folded)
 
 
@@ -622,14 +674,14 @@ def raise_over_budget(folded: FoldedRequest, report: Report) -> None:
     """Raise when a budget that the policy sets is not met, and say what stands in the way.
 
     A window that is only listed is no reason: the provider may accept what was estimated. What
-    the rendering adds does not count: no edit could have made room for it.
+    the rendering adds does not count: no edit could have avoided it.
     """
-    state, setting = folded.state, folded.context
-    limits = current_limits(state, setting)
+    state, context = folded.state, folded.context
+    limits = state.limits(context)
     if limits.source != "budget" or limits.tokens is None or _is_skipped(folded):
         return
     if (
-        setting.head + count_parts(state, setting.counter) - state.saved
+        context.head + state.count_parts(context.counter) - state.edits.saved
         <= _SAFE_RATIO * limits.tokens
     ):
         return  # what goes out is counted anew only where it may matter
@@ -640,29 +692,29 @@ def raise_over_budget(folded: FoldedRequest, report: Report) -> None:
 
 
 def _is_skipped(folded: FoldedRequest) -> bool:
-    """Whether facts say that nothing more is taken out here."""
+    """Return whether facts forbid new edits here."""
     state, facts = folded.state, folded.context.facts
-    return state.left_alone or state.prefix.hex() in facts.skipped
+    return state.prefix.is_left_alone or state.prefix.hex() in facts.skipped
 
 
 def _with_join_tokens(sent: int, found: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """What stands in the way, and the few tokens that joining messages adds or saves."""
+    """The blockers, and the few tokens that joining messages adds or saves."""
     rest = sent - sum(size for _, size in found)
     return (*found, ("messages that were joined", rest)) if rest else found
 
 
 def _blockers(folded: FoldedRequest) -> tuple[tuple[str, int], ...]:
-    state, setting = folded.state, folded.context
-    sizes = list(state.tokens)  # exact by now, for the report has counted them
-    for position in state.claimed:
-        edit = state.edits.get(position)
+    state, context = folded.state, folded.context
+    sizes = list(state.tokens.exact)  # exact by now, for the report has counted them
+    for position in state.edits.claimed:
+        edit = state.edits.by_part.get(position)
         sizes[position] = 0 if edit is None else max(0, sizes[position] - edit.saved)
-    for position, advice in state.advice.items():
+    for position, advice in state.edits.advice.items():
         sizes[position] -= advice.saved
-    unseen_from = state.index.units[-1].answers_from if state.index.units else 0
-    view = build_view(state, setting, unseen_from, arrival=False)
+    unseen_from = state.transcript.units[-1].answers_from if state.transcript.units else 0
+    view = View(state, context, "epoch", unseen_from)
     return tokens_by_blocker(
-        state.index.parts, sizes, lambda at: _protection_of(view, at), setting.head
+        state.transcript.parts, sizes, lambda at: _protection_of(view, at), context.head
     )
 
 

@@ -17,8 +17,8 @@ _HASH_PATTERN = re.compile(r"[0-9a-f]+", re.ASCII)
 _REFERENCE_PATTERN = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _SET_KINDS = ("skipped", "left_alone", "cold", "changed")
 _KINDS = (*_SET_KINDS, "windows", "marks", "summaries")
-# How a client marks its history: not at all, or for so long; full: with all the marks there may be;
-# behind: not at all, but somebody behind it does, for five minutes.
+# Cache breakpoints of a client: none, or with a lifetime; full: as many as allowed; behind: none,
+# but a program behind it sets some, for five minutes.
 BreakpointMode = Literal["none", "5m", "5m full", "1h", "1h full", "behind"]
 BREAKPOINT_MODES: Final[tuple[BreakpointMode, ...]] = get_args(BreakpointMode)
 _HASHES_ALLOWED = "prefix hashes in lower-case hex"
@@ -26,12 +26,12 @@ _MAX_SUMMARY_CHARS = 100_000  # characters of one summary
 _SUMMARY_ALLOWED = (
     f"the words for a record, at most {_MAX_SUMMARY_CHARS:,} characters; none: respool's own stay"
 )
-MAX_LOOKBACK_REQUESTS: Final = 16  # requests that are looked back for one on the same terms
+MAX_LOOKBACK_REQUESTS: Final = 16  # requests searched backwards for one on the same terms
 _TOKENS_ALLOWED = f"a whole number of tokens from 1 to {MAX_VALUE:,}"
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What was seen once and holds from then on; a missing fact costs a prefix break at most.
+    """Facts that a request cannot show; a missing one costs at most a prefix break.
 
     >>> Facts(cold=frozenset({"0a"})).merge(Facts(windows=(("0b", 128_000),))).to_dict()
     {'skipped': [], 'left_alone': [], 'cold': ['0a'], 'changed': [], 'windows': {'0b': 128000}}
@@ -42,7 +42,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     cold: frozenset[str] = frozenset()  # the cache had gone cold when these prefixes were sent
     changed: frozenset[str] = frozenset()  # the model or the tools changed at these prefixes
     windows: tuple[tuple[str, int], ...] = ()  # from each prefix on, no more tokens than this fit
-    marks: tuple[tuple[str, BreakpointMode], ...] = ()  # from each prefix on, how the client marks
+    marks: tuple[
+        tuple[str, BreakpointMode], ...
+    ] = ()  # the client's cache breakpoints from each prefix on
     summaries: tuple[tuple[str, str], ...] = ()  # by the reference of a record, its words
 
     def __post_init__(self) -> None:
@@ -53,7 +55,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         force_setattr(self, "summaries", _check_summaries(self.summaries))
 
     def merge(self, other: Facts) -> Facts:
-        """All that either knows; of two words for the same, the one that was known here."""
+        """The facts of both; on a conflict, those of this one."""
         sets: dict[str, Any] = {
             kind: getattr(self, kind) | getattr(other, kind) for kind in _SET_KINDS
         }
@@ -75,7 +77,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         return found[0][1] if found and found[0][0] == prefix else None
 
     def breakpoint_mode_at(self, prefix: str) -> BreakpointMode | None:
-        """How the client marks from just this prefix on; None: as it did before."""
+        """The client's cache breakpoints from this prefix on; None: unchanged."""
         at = bisect_left(self.marks, prefix, key=_prefix_of_pair)
         found = self.marks[at : at + 1]
         return found[0][1] if found and found[0][0] == prefix else None
@@ -94,7 +96,7 @@ class Facts(Struct, frozen=True, kw_only=True):
             f"{kind} {entry}\n" for kind in _SET_KINDS for entry in sorted(getattr(self, kind))
         ]
         lines += [f"windows {prefix} {tokens}\n" for prefix, tokens in self.windows]
-        lines += [f"marks {prefix} {told}\n" for prefix, told in self.marks]
+        lines += [f"marks {prefix} {mode}\n" for prefix, mode in self.marks]
         lines += [f"summaries {ref} {len(text)} {text}\n" for ref, text in self.summaries]
         data = "".join(lines).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, digest_size=16).digest()
@@ -105,8 +107,8 @@ class Facts(Struct, frozen=True, kw_only=True):
             kind: sorted(getattr(self, kind)) for kind in _SET_KINDS
         }
         marks = {"marks": cast(dict[str, str], dict(self.marks))} if self.marks else {}
-        told = {"summaries": dict(self.summaries)} if self.summaries else {}
-        return {**sets, "windows": dict(self.windows), **marks, **told}
+        summaries = {"summaries": dict(self.summaries)} if self.summaries else {}
+        return {**sets, "windows": dict(self.windows), **marks, **summaries}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Facts:
@@ -153,10 +155,10 @@ def _check_breakpoint_modes(entries: object) -> tuple[tuple[str, BreakpointMode]
     )
     _check_hashes("marks", [prefix for prefix, _ in pairs])
     found: dict[str, BreakpointMode] = {}
-    for prefix, told in cast(list[tuple[str, BreakpointMode]], pairs):
-        if told not in BREAKPOINT_MODES:
-            raise invalid_value("facts: ", f"marks.{prefix}", told, join_names(BREAKPOINT_MODES))
-        found.setdefault(prefix, told)
+    for prefix, mode in cast(list[tuple[str, BreakpointMode]], pairs):
+        if mode not in BREAKPOINT_MODES:
+            raise invalid_value("facts: ", f"marks.{prefix}", mode, join_names(BREAKPOINT_MODES))
+        found.setdefault(prefix, mode)
     return tuple(sorted(found.items()))
 
 

@@ -32,7 +32,7 @@ MAX_OUTPUT_RATIO: Final = 0.5
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
-    """How much one request may hold; None: as much as it likes, or nobody knows."""
+    """Limits of one request; None: no limit, or an unknown one."""
 
     tokens: int | None = None  # the high water: over it, exchanges go until the low one is reached
     low: int | None = None
@@ -44,7 +44,7 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     side_of_many: int | None = None  # may have none with a longer side than this
 
     def max_side(self, images: int) -> int | None:
-        """How many pixels a side of an image may have in a request with so many of them."""
+        """The longest side, in pixels, of an image in a request with so many of them."""
         return self.side_of_many if self.many is not None and images > self.many else self.side
 
 
@@ -58,7 +58,7 @@ class ExceededLimit(Struct, frozen=True):
 
     @property
     def excess(self) -> int:
-        """How much must go to reach the aim."""
+        """The amount to remove to reach the target."""
         return self.reached - self.target
 
     def error(self, in_the_way: Iterable[tuple[str, int]] = ()) -> BudgetError:
@@ -75,11 +75,11 @@ class Overflow(Struct, frozen=True):
         return bool(self.exceeded)
 
     def of(self, measure: LimitKind) -> ExceededLimit | None:
-        """How one limit is exceeded; None: it is not."""
+        """The excess of one limit; None: it is not exceeded."""
         return next((one for one in self.exceeded if one.kind == measure), None)
 
 
-# --- what is allowed ---------------------------------------------------------------------------
+# --- allowed sizes -----------------------------------------------------------------------------
 
 
 def limits_for(
@@ -109,17 +109,17 @@ def reserved_tokens(fields: RequestFields | None, window: int) -> int:
 
 
 def max_output_tokens(fields: RequestFields | None) -> int:
-    """How many tokens of output a request asks for at most; 0: it does not say."""
+    """The most tokens of output that a request asks for; 0: it does not say."""
     return max(_output_limits(fields or {}), default=0)
 
 
 def window_for_prompt(prompt: int, fields: RequestFields | None) -> int:
-    """The window in which a request has room for so long a prompt beside the output it asks for.
+    """The window that holds a prompt of this length and the output the request asks for.
 
     >>> limits_for(Policy(), "anthropic", {"max_tokens": 500}, 1_000).tokens
     475
     >>> asking = {"max_tokens": 500}
-    >>> limits_for(Policy(), "anthropic", asking, window_around(1_000, asking)).tokens
+    >>> limits_for(Policy(), "anthropic", asking, window_for_prompt(1_000, asking)).tokens
     950
     """
     return prompt + min(max_output_tokens(fields), prompt)
@@ -130,7 +130,7 @@ _NESTED_FIELDS = ("generationConfig", "generation_config", "config")  # of Gemin
 
 
 def _output_limits(fields: RequestFields) -> list[int]:
-    """All that a request says of how long its output may be."""
+    """All limits that a request sets for its output."""
     nested = (fields.get(name) for name in _NESTED_FIELDS)
     holders = [fields, *(cast(RequestFields, one) for one in nested if isinstance(one, Mapping))]
     values = (holder.get(name) for holder in holders for name in _OUTPUT_FIELDS)
@@ -149,15 +149,15 @@ def _listed_window(format: str, fields: RequestFields | None) -> int | None:
     )
 
 
-# --- what is over ------------------------------------------------------------------------------
+# --- overflow ----------------------------------------------------------------------------------
 
 
 def measure_overflow(
     limits: RequestLimits, *, tokens: int = 0, bytes: int = 0, images: int = 0, side: int = 0
 ) -> Overflow:
-    """Which limits a request of this size exceeds; `side` is the longest of all its images.
+    """The limits that a request of this size exceeds; `side` is the longest of all its images.
 
-    >>> pressure(Limits(tokens=1_000, low=700), tokens=1_200).over[0].excess
+    >>> measure_overflow(RequestLimits(tokens=1_000, low=700), tokens=1_200).exceeded[0].excess
     500
     """
     low = limits.tokens if limits.low is None else limits.low
@@ -183,7 +183,7 @@ def _low_water(limit: int | None) -> int | None:
     return None if limit is None else int(LOW_WATER_RATIO * limit)
 
 
-# --- what stands in the way --------------------------------------------------------------------
+# --- blockers ----------------------------------------------------------------------------------
 
 HEAD_LABEL: Final = "system prompt and tools"
 UNSEEN_LABEL: Final = "what the model has not seen yet"
@@ -221,21 +221,21 @@ def protection_label(
 def tokens_by_blocker(
     parts: Sequence[Part], sizes: Sequence[int], why: Callable[[int], str | None], head: int = 0
 ) -> tuple[tuple[str, int], ...]:
-    """What a projection is made of, by why it stays, the largest first; together all its tokens.
+    """Tokens of a projection by the reason they stay, the largest first.
 
     `sizes` are the parts' tokens in the projection: 0 for what is gone. What nothing protects is
-    told by its kind: it stays because nothing more can be done to it.
+    listed by its kind: nothing more can be removed from it.
     """
     found = {HEAD_LABEL: head}
     for position, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         if size > 0:
             what = why(position) or _LABEL_BY_KIND[part.kind]
             found[what] = found.get(what, 0) + size
-    told = ((what, size) for what, size in found.items() if size > 0)
-    return tuple(sorted(told, key=lambda one: (-one[1], one[0])))
+    sizes_by_label = ((what, size) for what, size in found.items() if size > 0)
+    return tuple(sorted(sizes_by_label, key=lambda one: (-one[1], one[0])))
 
 
-# --- images and files that make room -----------------------------------------------------------
+# --- images and files to remove -----------------------------------------------------------------
 
 
 class HeldMedia(Struct, frozen=True):
@@ -246,7 +246,7 @@ class HeldMedia(Struct, frozen=True):
     unit: Literal["image", "file"]
     bytes: int  # about, in the body
     side: int  # pixels of its longer side; 0: not known
-    ref: str  # the reference of its original: its block as JSON, without marks
+    ref: str  # the reference of its original: its block as JSON, without cache breakpoints
     is_fixed: bool = False  # no text may stand in its place
 
     def marker(self, fetch: str | None = None) -> str:
@@ -271,11 +271,11 @@ def held_media(position: int, part: Part, message: JSON) -> HeldMedia | None:
 def media_to_remove(
     present: Sequence[HeldMedia], limits: RequestLimits, bytes: int, can_go: Callable[[int], bool]
 ) -> tuple[int, ...]:
-    """The parts to put markers in place of, so that number, size and bytes are in their limits.
+    """The parts to replace by markers, so that number, size and bytes are in their limits.
 
-    `bytes` are those of the whole body; `may_go` says of a part that a marker may take its place.
+    `bytes` are those of the whole body; `can_go` says of a part that a marker may replace it.
     Those in results go before those that the user sent, the oldest first. If all that may go is
-    not enough, it goes nevertheless, and `pressure` tells what is left.
+    not enough, it goes nevertheless, and `measure_overflow` reports the rest.
     """
     free = [one for one in present if not one.is_fixed and can_go(one.part)]
     queue = sorted(free, key=lambda one: (one.speaker != "tool", one.part))

@@ -1,9 +1,9 @@
 """Search of lines by regular expression in linear time.
 
-Python's own engine tries one way after another, and some patterns have more ways than there is
-time. Here all ways are walked side by side: a pattern becomes states, and a set of states is looked
-up by the next character. References back and looks around cannot be had that way, and are refused.
-Characters and classes are judged by Python's engine, so they mean what they mean there.
+Python's engine backtracks, which takes exponential time for some patterns. Here a pattern becomes a
+nondeterministic automaton, whose sets of states are cached as they are reached. Backreferences and
+lookarounds are rejected. Python's engine matches single characters and classes, so they have the
+same meaning.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 from msgspec import Struct
 
-MOST_STATES: Final = 2_000  # of one pattern, with its repeats written out
-MOST_PATTERN: Final = 1_000  # characters
+MAX_STATES: Final = 2_000  # of one pattern, with its repeats expanded
+MAX_PATTERN_CHARS: Final = 1_000
 
-_REMEMBERED = 20_000  # steps from a set of states to the next one
-_TRIES = frozenset("*+?{|")  # a pattern without these leaves nothing to try
+_MAX_CACHED_STEPS = 20_000  # from a set of states to the next
+_BACKTRACKING = frozenset("*+?{|")  # a pattern without these never backtracks
 _TOKEN = re.compile(
     r"(?P<repeat>[*+?]|\{\d+(?:,\d*)?\}|\{,\d+\})(?P<how>[?+]?)"
     r"|(?P<open>\((?:\?:|\?P<[A-Za-z_]\w*>|(?!\?)))"
@@ -37,19 +37,19 @@ Fits = Callable[[str], object]
 
 
 class Unsearchable(ValueError):
-    """A pattern that is wrong, or that cannot be searched for in linear time."""
+    """The pattern is invalid or cannot be searched in linear time."""
 
 
 def searcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a line holds what a pattern describes."""
-    if len(pattern) > MOST_PATTERN:
-        raise Unsearchable(f"it has more than {MOST_PATTERN:,} characters")
+    """Compile a pattern to a function that tests if a line contains a match."""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise Unsearchable(f"it has more than {MAX_PATTERN_CHARS:,} characters")
     try:
-        known = re.compile(pattern)
+        compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise Unsearchable(f"it is no regular expression: {error}") from error
-    if _TRIES.isdisjoint(pattern):
-        return lambda line: known.search(line) is not None
+    if _BACKTRACKING.isdisjoint(pattern):
+        return lambda line: compiled.search(line) is not None
     try:
         return _Machine(pattern).finds
     except RecursionError:
@@ -57,27 +57,27 @@ def searcher(pattern: str) -> Callable[[str], bool]:
 
 
 def whole_matcher(pattern: str) -> Callable[[str], bool]:
-    """Matcher of whole texts, for a pattern that respool itself has put together.
+    """Compile a pattern of respool's own to a function that tests whole texts.
 
-    It may be of any length, and `.` fits every character.
+    The pattern may have any length, and `.` matches every character.
 
     >>> fits = whole_matcher(r"docs/.*\\.md")
     >>> fits("docs/a.md"), fits("docs/a.md.txt")
     (True, False)
     """
-    return _Machine(rf"(?s)\A(?:{pattern})\Z", most_states=None).finds
+    return _Machine(rf"(?s)\A(?:{pattern})\Z", max_states=None).finds
 
 
 class _State(Struct, gc=False):
-    """A place in the pattern: what must come next, and where that leads."""
+    """A state of the automaton: the character it reads and the states after it."""
 
-    fits: Fits | None = None  # of the next character; None: nothing is read here
-    at: str = ""  # a place in the line that this stands for, if it reads nothing
+    fits: Fits | None = None  # tests the next character; None: reads none
+    at: str = ""  # the anchor of a state that reads none
     next: tuple[int, ...] = ()
 
 
-class _Reading(Struct):
-    """A pattern on its way to states."""
+class _ParserState(Struct):
+    """The tokens of a pattern and the position of the parser."""
 
     tokens: list[re.Match[str]]
     flags: int
@@ -85,9 +85,9 @@ class _Reading(Struct):
 
 
 class _Node(dict[str, "_Node | None"]):
-    """A set of states at one kind of place in a line; maps the next character to the next node.
+    """A set of states; maps the next character to the next node, None for a match.
 
-    None stands for a match. Steps are worked out when they are first needed, and kept.
+    Steps are computed when first needed.
     """
 
     __slots__ = ("before", "ends", "first", "live", "machine")
@@ -100,28 +100,28 @@ class _Node(dict[str, "_Node | None"]):
         self.live = live
         self.before = before  # the character before is a word character
         self.first = first  # the line begins here
-        self.ends: bool | None = None  # the pattern fits if the line ends here; None: not known yet
+        self.ends: bool | None = None  # matches if the line ends here; None: not computed yet
 
     def __missing__(self, character: str) -> _Node | None:
         return self.machine.step(self, character)
 
 
 class _Machine:
-    """The states of a pattern, and the steps between sets of them that were needed so far."""
+    """The automaton of a pattern, with a cache of steps."""
 
-    def __init__(self, pattern: str, most_states: int | None = MOST_STATES) -> None:
+    def __init__(self, pattern: str, max_states: int | None = MAX_STATES) -> None:
         found = _FLAGS.match(pattern)
         flags = sum(getattr(re, letter.upper()) for letter in set(found[1])) if found else 0
-        self._most_states = most_states
+        self._max_states = max_states
         self._states: list[_State] = [_State()]
         self._nodes: dict[tuple[frozenset[int], bool], _Node] = {}
         self._steps = 0
-        reading = _Reading(_tokens(pattern, found.end() if found else 0), flags)
-        self._start = self._either(reading, 0)
+        parser = _ParserState(_tokens(pattern, found.end() if found else 0), flags)
+        self._start = self._either(parser, 0)
         self._first = _Node(self, frozenset({self._start}), before=False, first=True)
 
     def finds(self, line: str) -> bool:
-        """Whether any part of the line fits."""
+        """Return whether any part of the line matches."""
         node = self._first
         for character in line:
             following = node[character]
@@ -129,20 +129,20 @@ class _Machine:
                 return True
             node = following
         if node.ends is None:
-            node.ends = 0 in self._reached(node.live, node.before, False, node.first, last=True)
+            node.ends = 0 in self._reached(node, after=False, last=True)
         return node.ends
 
     def step(self, node: _Node, character: str) -> _Node | None:
-        """The node after one more character, with a match that begins behind it.
+        """The node after one more character, where another match may begin; None: a match.
 
-        State 0 says that the pattern fits; None stands for that.
+        State 0 is the accepting state.
         """
         after = _WORD.match(character) is not None
-        here = self._reached(node.live, node.before, after, node.first, last=False)
+        here = self._reached(node, after=after, last=False)
         reads = (self._states[one] for one in here)
         ways = [one.next for one in reads if one.fits and one.fits(character)]
         live = frozenset({self._start, *(to for way in ways for to in way)})
-        if self._steps >= _REMEMBERED:
+        if self._steps >= _MAX_CACHED_STEPS:
             self._forget()
         self._steps += 1
         following = None if 0 in here or 0 in live else self._node(live, after)
@@ -161,16 +161,14 @@ class _Machine:
         self._nodes.clear()
         self._steps = 0
 
-    def _reached(
-        self, live: frozenset[int], before: bool, after: bool, first: bool, *, last: bool
-    ) -> frozenset[int]:
-        """All states that can be reached from these without reading a character."""
-        seen, todo = set(live), list(live)
+    def _reached(self, node: _Node, *, after: bool, last: bool) -> frozenset[int]:
+        """All states reachable from these without a character."""
+        seen, todo = set(node.live), list(node.live)
         while todo:
             state = self._states[todo.pop()]
-            if state.fits is not None or (
-                state.at and not _holds(state.at, before, after, first, last)
-            ):
+            if state.fits is not None:
+                continue
+            if state.at and not _holds(state.at, node, after=after, last=last):
                 continue
             new = [to for to in state.next if to not in seen]
             seen.update(new)
@@ -178,62 +176,61 @@ class _Machine:
         return frozenset(seen)
 
     def _add(self, state: _State) -> int:
-        if self._most_states is not None and len(self._states) >= self._most_states:
+        if self._max_states is not None and len(self._states) >= self._max_states:
             raise Unsearchable("written out it is too long")
         self._states.append(state)
         return len(self._states) - 1
 
-    def _either(self, reading: _Reading, then: int) -> int:
-        """Ways parted by `|`: the state that begins them all; each goes on at `then`."""
-        ways = [self._sequence(reading, then)]
-        while reading.at < len(reading.tokens) and reading.tokens[reading.at]["or"]:
-            reading.at += 1
-            ways.append(self._sequence(reading, then))
+    def _either(self, parser: _ParserState, then: int) -> int:
+        """Alternatives separated by `|`: the state before all of them; each continues at `then`."""
+        ways = [self._sequence(parser, then)]
+        while parser.at < len(parser.tokens) and parser.tokens[parser.at]["or"]:
+            parser.at += 1
+            ways.append(self._sequence(parser, then))
         return ways[0] if len(ways) == 1 else self._add(_State(next=tuple(ways)))
 
-    def _sequence(self, reading: _Reading, then: int) -> int:
-        """Items one after another, built from the last to the first, for each names its next."""
-        items: list[tuple[int, int, str]] = []  # where an item begins and ends, and its repeat
-        while reading.at < len(reading.tokens):
-            token = reading.tokens[reading.at]
+    def _sequence(self, parser: _ParserState, then: int) -> int:
+        """A sequence of items, built from the last to the first, because each needs its next."""
+        items: list[tuple[int, str]] = []  # the start of an item, and its repeat
+        while parser.at < len(parser.tokens):
+            token = parser.tokens[parser.at]
             if token["or"] or token["close"]:
                 break
-            start = reading.at
-            reading.at = _end_of_item(reading.tokens, start)
-            end = reading.at
+            start = parser.at
+            parser.at = _end_of_item(parser.tokens, start)
             repeat = ""
-            if reading.at < len(reading.tokens) and reading.tokens[reading.at]["repeat"]:
-                repeat = reading.tokens[reading.at]["repeat"]
-                reading.at += 1
-            items.append((start, end, repeat))
-        end_of_sequence = reading.at
-        for start, end, repeat in reversed(items):
-            then = self._repeated(reading, start, end, repeat, then)
-        reading.at = end_of_sequence
+            if parser.at < len(parser.tokens) and parser.tokens[parser.at]["repeat"]:
+                repeat = parser.tokens[parser.at]["repeat"]
+                parser.at += 1
+            items.append((start, repeat))
+        end_of_sequence = parser.at
+        for start, repeat in reversed(items):
+            then = self._repeated(parser, start, repeat, then)
+        parser.at = end_of_sequence
         return then
 
-    def _repeated(self, reading: _Reading, start: int, end: int, repeat: str, then: int) -> int:
-        """An item as often as its repeat says; what is written out is built anew each time."""
-        least, most = _bounds(repeat)
-        if most is None:
+    def _repeated(self, parser: _ParserState, start: int, repeat: str, then: int) -> int:
+        """An item with its repeat; each copy has its own states."""
+        low, high = _bounds(repeat)
+        if high is None:
             loop = self._add(_State())
-            self._states[loop].next = (self._item(reading, start, end, loop), then)
+            self._states[loop].next = (self._item(parser, start, loop), then)
             then = loop
-        for _ in range(0 if most is None else most - least):
-            then = self._add(_State(next=(self._item(reading, start, end, then), then)))
-        for _ in range(least):
-            then = self._item(reading, start, end, then)
+        for _ in range(0 if high is None else high - low):
+            then = self._add(_State(next=(self._item(parser, start, then), then)))
+        for _ in range(low):
+            then = self._item(parser, start, then)
         return then
 
-    def _item(self, reading: _Reading, start: int, end: int, then: int) -> int:
-        """One character, place or group."""
-        token = reading.tokens[start]
+    def _item(self, parser: _ParserState, start: int, then: int) -> int:
+        """One character, anchor or group."""
+        token = parser.tokens[start]
         if token["open"]:
-            reading.at = start + 1
-            return self._add(_State(next=(self._either(reading, then),)))  # counts, even if empty
+            parser.at = start + 1
+            return self._add(_State(next=(self._either(parser, then),)))  # counts, even if empty
         if token["at"]:
             return self._add(_State(at=token["at"], next=(then,)))
-        return self._add(_State(fits=_fits(token, reading.flags), next=(then,)))
+        return self._add(_State(fits=_fits(token, parser.flags), next=(then,)))
 
 
 def _tokens(pattern: str, at: int) -> list[re.Match[str]]:
@@ -248,16 +245,16 @@ def _tokens(pattern: str, at: int) -> list[re.Match[str]]:
 
 
 def _fits(token: re.Match[str], flags: int) -> Fits:
-    """Test of one character; a literal is compared, which is quicker to build."""
+    """The test of one character; a literal is compared, which is faster to build."""
     literal = (token["escape"] or "")[1:] or token["one"] or ""
-    stands_for_more = literal.isalnum() if token["escape"] else literal in ("", ".")
-    if stands_for_more or flags & re.IGNORECASE:
+    is_class = literal.isalnum() if token["escape"] else literal in ("", ".")
+    if is_class or flags & re.IGNORECASE:
         return re.compile(token[0], flags).fullmatch
     return literal.__eq__
 
 
 def _end_of_item(tokens: list[re.Match[str]], at: int) -> int:
-    """Where the item that begins here ends: a group at its closing bracket."""
+    """The end of the item that begins here: of a group its closing bracket."""
     depth = 0
     while True:
         depth += (tokens[at]["open"] is not None) - (tokens[at]["close"] is not None)
@@ -267,7 +264,7 @@ def _end_of_item(tokens: list[re.Match[str]], at: int) -> int:
 
 
 def _bounds(repeat: str) -> tuple[int, int | None]:
-    """How often at least, and at most."""
+    """The minimum and maximum number of repeats; None: no maximum."""
     match repeat:
         case "":
             return 1, 1
@@ -278,19 +275,19 @@ def _bounds(repeat: str) -> tuple[int, int | None]:
         case "?":
             return 0, 1
         case _:
-            least, comma, most = repeat.strip("{}").partition(",")
-            low = int(least or "0")
-            return low, (int(most) if most else None) if comma else low
+            first, comma, last = repeat.strip("{}").partition(",")
+            low = int(first or "0")
+            return low, (int(last) if last else None) if comma else low
 
 
-def _holds(place: str, before: bool, after: bool, first: bool, last: bool) -> bool:
-    """Whether a place in the line is what the pattern wants there."""
-    match place:
+def _holds(anchor: str, node: _Node, *, after: bool, last: bool) -> bool:
+    """Return whether an anchor matches here."""
+    match anchor:
         case "^" | "\\A":
-            return first
+            return node.first
         case "$" | "\\Z":
             return last
         case "\\b":
-            return before != after
+            return node.before != after
         case _:
-            return before == after
+            return node.before == after

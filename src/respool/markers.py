@@ -5,8 +5,8 @@
     [respool: 590 of 1,024 lines left out; ref 5kq7…]
     [respool: 412 lines left out, read again by call toolu_09; safe to run again; ref 5kq7…]
 
-Where a text is cut in several places, `[… 37 lines]` stands in each, and one marker at its end.
-docs/markers.md has the grammar. A text is taken for shaped only if a whole line of it parses.
+A text that is cut in several places has `[… 37 lines]` in each, and one marker at its end.
+docs/reference/markers.md has the grammar. A text is recognised as cut only if a whole line parses.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from .media import MEDIA_UNITS
 
-MAX_MARKER_CHARS = 259  # characters in a marker
+MAX_MARKER_CHARS = 259
 _MARKER_START = "[respool: "
-_MAX_NAME_CHARS = 48  # characters of a tool's name or a call's id that are worth showing
+_MAX_NAME_CHARS = 48  # of a tool's name or a call's id
 _INVALID_NAME_CHAR = re.compile(r"[^A-Za-z0-9_.:/@-]")
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _BASE32_PAIRS = [one + other for one in _BASE32 for other in _BASE32]  # ten bits each
@@ -52,10 +52,10 @@ UNITS = (
     "calls",
     "paragraphs",
     "repeats",
-    *MEDIA_UNITS,  # one marker for each of them, so they are named one by one
+    *MEDIA_UNITS,  # one marker each
 )
 _UNIT = "|".join(UNITS)
-_MAX_REASON_CHARS = 90  # characters of a reason that are worth showing
+_MAX_REASON_CHARS = 90  # of a reason
 _INVALID_REASON_CHAR = re.compile(r"[^A-Za-z0-9 ,._/:@'()+*=-]")
 
 _OMISSION_PATTERN = re.compile(
@@ -69,7 +69,7 @@ _OMISSION_PATTERN = re.compile(
     re.ASCII,
 )
 ADVICE_START: Final = "[respool noticed: "
-_MAX_ADVICE_CHARS = 1_000  # characters of advice
+_MAX_ADVICE_CHARS = 1_000
 _ADVICE_PATTERN = re.compile(r"\[respool noticed: [^\[\]\r\n]{1,1000}\]")
 _BRACKETS_TO_PARENTHESES = str.maketrans("[]", "()")
 _GAP_PATTERN = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
@@ -80,20 +80,20 @@ _NAMES_PATTERN = re.compile(
 
 
 class OmissionMarker(Struct, frozen=True, gc=False):
-    """A marker that names no cap: how much is left out, and why where that helps a reader."""
+    """A marker without a cap: the omitted amount, and the reason if it helps a reader."""
 
     omitted: int
     unit: str
     ref: str
-    total: int | None = None  # of how much; None: of as much
+    total: int | None = None  # None: the same as omitted
     reason: str = ""  # follows "left out, "
     is_rerun_safe: bool = False
     fetch_tool: str | None = None  # the tool by which the model can get it back
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
-        said = _clean_reason(self.reason) if self.reason else ""
-        why = f", {said}" if said else ""
+        reason = _clean_reason(self.reason) if self.reason else ""
+        why = f", {reason}" if reason else ""
         rerun = "; safe to run again" if self.is_rerun_safe else ""
         fetch = f"; {_clean_name(self.fetch_tool)} gets it back" if self.fetch_tool else ""
         omitted = f"{self.omitted:,}{of} {self.unit} left out"
@@ -101,32 +101,32 @@ class OmissionMarker(Struct, frozen=True, gc=False):
 
 
 def gap_line(omitted: int, unit: str) -> str:
-    """What stands in each place of a text that is cut in several, beside the one marker."""
+    """The line in each place of a text that is cut in several places."""
     return f"[… {omitted:,} {unit}]"
 
 
 def parse_gap(line: str) -> tuple[int, str] | None:
-    """How much was taken out where a line stands, and in which unit; None: nothing."""
+    """The omitted amount of a gap line and its unit; None: not a gap line."""
     found = _GAP_PATTERN.fullmatch(line)
     return None if found is None else (_parse_number(found["gone"]), found["unit"])
 
 
 def is_gap_line(line: str) -> bool:
-    """Whether a line stands for what was taken out in its place."""
+    """Return whether a line is a gap line."""
     return _GAP_PATTERN.fullmatch(line) is not None
 
 
 def is_names_line(line: str) -> bool:
-    """Whether a line tells the names that stood only where a hole is.
+    """Return whether a line lists the names that occurred only in a gap.
 
-    >>> is_names("[names only there: one_thread, src/cloth.py]")
+    >>> is_names_line("[names only there: one_thread, src/cloth.py]")
     True
     """
     return _NAMES_PATTERN.fullmatch(line) is not None
 
 
 class ClipMarker(Struct, frozen=True, gc=False):
-    """What the marker of a result over its cap says, in its own fields."""
+    """The marker of a result over its cap."""
 
     tool: str
     size: int
@@ -143,13 +143,13 @@ class ClipMarker(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         short = _MAX_NAME_CHARS // 3
         fetch = f"; {_clean_name(self.fetch_tool)} gets it back" if self.fetch_tool else ""
-        told = (self._format(_MAX_NAME_CHARS, fetch), self._format(short, fetch))
-        return next((text for text in told if len(text) <= MAX_MARKER_CHARS), None) or self._format(
-            short, ""
-        )
+        for text in (self._format(_MAX_NAME_CHARS, fetch), self._format(short, fetch)):
+            if len(text) <= MAX_MARKER_CHARS:
+                return text
+        return self._format(short, "")
 
     def _format(self, max_name_chars: int, fetch: str) -> str:
-        """The marker with names of at most so many characters."""
+        """The marker with names of at most `max_name_chars` characters."""
         tool, call = _clean_name(self.tool, max_name_chars), _clean_name(self.call, max_name_chars)
         errors = f", {self.errors:,} error lines of them kept below" if self.errors else ""
         rerun = "; safe to run again" if self.is_rerun_safe else ""
@@ -161,7 +161,7 @@ class ClipMarker(Struct, frozen=True, gc=False):
 
 
 def reference(text: str) -> str:
-    """The reference of an original: a hash of what it says.
+    """The reference of an original: a hash of its text.
 
     >>> reference("hello")
     'ftze3os7wcrq4jxihmvm'
@@ -170,51 +170,51 @@ def reference(text: str) -> str:
 
 
 def reference_of_pieces(pieces: Iterable[str]) -> str:
-    """The reference of a text that is given in pieces, and need not be put together for it."""
-    told = hashlib.sha256()
+    """The reference of a text that is given in pieces."""
+    digest = hashlib.sha256()
     for piece in pieces:
-        told.update(piece.encode("utf-8", "surrogatepass"))
-    bits = int.from_bytes(told.digest()[:13]) >> 4  # the hundred that twenty characters hold
+        digest.update(piece.encode("utf-8", "surrogatepass"))
+    bits = int.from_bytes(digest.digest()[:13]) >> 4  # 100 bits: twenty characters
     return "".join([_BASE32_PAIRS[bits >> shift & 1023] for shift in range(90, -1, -10)])
 
 
 def parse_marker(line: str) -> ClipMarker | OmissionMarker | None:
-    """The marker that this line is, or None."""
+    """Parse a line as a marker; None if it is none."""
     if short := _OMISSION_PATTERN.fullmatch(line):
         return _parse_omission(short)
     found = _CLIP_PATTERN.fullmatch(line)
     if found is None:
         return None
     return ClipMarker(
-        found["tool"],
-        _parse_number(found["size"]),
-        _parse_number(found["cap"]),
-        _parse_number(found["gone"]),
-        _parse_number(found["all"]),
-        found["unit"],
-        _parse_number(found["errors"] or "0"),
-        found["call"],
-        found["rerun"] is not None,
-        found["ref"],
-        found["fetch"],
+        tool=found["tool"],
+        size=_parse_number(found["size"]),
+        cap=_parse_number(found["cap"]),
+        omitted=_parse_number(found["gone"]),
+        total=_parse_number(found["all"]),
+        unit=found["unit"],
+        errors=_parse_number(found["errors"] or "0"),
+        call=found["call"],
+        is_rerun_safe=found["rerun"] is not None,
+        ref=found["ref"],
+        fetch_tool=found["fetch"],
     )
 
 
 def _parse_omission(found: re.Match[str]) -> OmissionMarker:
-    all = found["all"]
+    total = found["all"]
     return OmissionMarker(
-        _parse_number(found["gone"]),
-        found["unit"],
-        found["ref"],
-        None if all is None else _parse_number(all),
-        found["why"] or "",
-        found["rerun"] is not None,
-        found["fetch"],
+        omitted=_parse_number(found["gone"]),
+        unit=found["unit"],
+        ref=found["ref"],
+        total=None if total is None else _parse_number(total),
+        reason=found["why"] or "",
+        is_rerun_safe=found["rerun"] is not None,
+        fetch_tool=found["fetch"],
     )
 
 
 def find_marker(text: str) -> ClipMarker | OmissionMarker | None:
-    """The first whole marker that stands on a line of its own in this text."""
+    """The first marker of a text that has a line of its own."""
     at = text.find(_MARKER_START)
     while at >= 0:
         if at == 0 or text[at - 1] == "\n":
@@ -227,7 +227,7 @@ def find_marker(text: str) -> ClipMarker | OmissionMarker | None:
 
 
 def has_gaps(text: str) -> bool:
-    """Whether something was taken out of a text before: it would not be clear who did.
+    """Return whether a text was cut before, by respool or by another tool.
 
     >>> has_gaps("weave()\\n[… 3 lines]\\nrest()"), has_gaps("weave()  # [… 3 lines]")
     (True, False)
@@ -238,7 +238,7 @@ def has_gaps(text: str) -> bool:
 
 
 def advice_line(text: str) -> str:
-    """Advice as it may stand in a result: on one line, which is recognised by its grammar.
+    """Format advice as one line of a result, which the grammar recognises.
 
     >>> advice_line("The same again.\\nTry [something] else.")
     '[respool noticed: The same again. Try (something) else.]'
@@ -249,23 +249,23 @@ def advice_line(text: str) -> str:
 
 
 def is_advice_line(line: str) -> bool:
-    """Whether a line is advice.
+    """Return whether a line is advice.
 
-    >>> is_advice(advice_line("The same again.")), is_advice("[respool noticed: ]")
+    >>> is_advice_line(advice_line("The same again.")), is_advice_line("[respool noticed: ]")
     (True, False)
     """
     return _ADVICE_PATTERN.fullmatch(line) is not None
 
 
 def append_advice(text: str, line: str) -> str:
-    """What a result says with advice at its end."""
+    """The text of a result with advice at its end."""
     return f"{text}\n{line}" if text else line
 
 
 def strip_advice(text: str) -> str:
-    """What a result says without the advice at its end; the same object where there is none."""
+    """The text of a result without advice at its end; the same object if it has none."""
     if not text.endswith("]"):
-        return text  # nearly all
+        return text  # the common case
     at = text.rfind(ADVICE_START, max(0, len(text) - _MAX_ADVICE_CHARS - len(ADVICE_START) - 1))
     if at < 0 or (at and text[at - 1] != "\n") or _ADVICE_PATTERN.fullmatch(text, at) is None:
         return text
@@ -277,12 +277,12 @@ def _parse_number(digits: str) -> int:
 
 
 def _clean_reason(reason: str) -> str:
-    """A reason as it may stand in a marker: on one line, without what ends one."""
+    """A reason as a marker may contain it: on one line, without reserved characters."""
     fit = " ".join(_INVALID_REASON_CHAR.sub(" ", reason).split())
     return fit if len(fit) <= _MAX_REASON_CHARS else f"{fit[: _MAX_REASON_CHARS - 2].rstrip()}.."
 
 
 def _clean_name(name: str, max_chars: int = _MAX_NAME_CHARS) -> str:
-    """A name as it may stand in a marker: no spaces or brackets, and not too long."""
+    """A name as a marker may contain it: no spaces or brackets, and not too long."""
     fit = _INVALID_NAME_CHAR.sub("_", name) or "unknown"
     return fit if len(fit) <= max_chars else f"{fit[: max_chars - 2]}.."

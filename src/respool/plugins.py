@@ -19,13 +19,13 @@ _PASS_NUMBERS: WeakKeyDictionary[_Callable, int] = WeakKeyDictionary()
 
 
 def pass_name(offer_pass: _Callable) -> str:
-    """What a pass is called: as a function by its name, else by its type's."""
+    """The name of a pass: its function's, or else its type's."""
     name: object = getattr(offer_pass, "__name__", None)
     return name if isinstance(name, str) else type(offer_pass).__name__
 
 
 def pass_token(offer_pass: _Callable) -> str:
-    """The same for one pass, another for another.
+    """A token that identifies a pass.
 
     A function that its module holds under its own name is known by that name, in every process.
     Anything else (a closure, a lambda, an object) is numbered, for two of them may be called alike.
@@ -43,7 +43,7 @@ def _qualified_name(offer_pass: _Callable) -> tuple[str, str]:
 
 
 def _lookup(module: str, name: str) -> object:
-    """What a module holds under this name, dots and all."""
+    """The object of a module under this dotted name."""
     found: object = sys.modules.get(module)
     for step in name.split("."):
         found = getattr(found, step, None)

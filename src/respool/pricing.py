@@ -19,25 +19,40 @@ CacheKind = Literal["marks", "prefix", "breakpoints", "implicit", "none"]
 Maker = Literal["anthropic", "openai", "google", "other"]
 
 
+class Usage(Struct, frozen=True, gc=False):
+    """The tokens that the provider reported for one request."""
+
+    input: int = 0  # not read from the cache, and not written to it
+    cache_read: int = 0
+    cache_write: int = 0  # all that was written, whatever its lifetime
+    cache_write_1h: int = 0  # of it, written with a lifetime of one hour
+    output: int = 0
+
+    @property
+    def prompt(self) -> int:
+        """All tokens of the prompt, however they were billed."""
+        return self.input + self.cache_read + self.cache_write
+
+
 class CacheTerms(Struct, frozen=True, kw_only=True):
-    """How one model's prompts are cached and charged; prices are multiples of plain input."""
+    """Cache rules and prices of one model; prices are multiples of plain input."""
 
     cache: CacheKind
-    read: float = 0.1  # what is found in the cache
-    write: float = 1.0  # what is written to it
-    write_1h: float = 1.0  # what is written to it for an hour, where that can be asked for
+    read: float = 0.1  # from the cache
+    write: float = 1.0  # to the cache
+    write_1h: float = 1.0  # to the cache for an hour, if a request can ask for that
     output: float = 5.0
     minimum: int = 0  # a shorter prefix is not cached
     step: int = 1  # cached prefixes are multiples of this many tokens
-    lifetime: float = 300.0  # seconds after its last use that an entry lives
-    longest: float = 0.0  # seconds after which it is gone for sure; 0: after its lifetime
-    look_back: int = 20  # positions before a mark that are looked at, its own counted
-    window: int | None = None  # tokens that fit, as listed
-    dollars: float | None = None  # for a million tokens of plain input
+    lifetime: float = 300.0  # seconds after its last use that an entry is kept
+    longest: float = 0.0  # seconds that an entry can be kept at most; 0: its lifetime
+    look_back: int = 20  # positions up to a cache breakpoint that are searched for an entry
+    window: int | None = None  # listed context window, in tokens
+    dollars: float | None = None  # per million tokens of plain input
 
     @property
     def gone(self) -> float:
-        """Seconds after its last use by which an entry is gone for sure."""
+        """Seconds after its last use by which an entry is certainly gone."""
         return max(self.lifetime, self.longest)
 
 
@@ -68,11 +83,10 @@ def _find_terms(format: str, name: str) -> CacheTerms:
 
 # --- the table ---------------------------------------------------------------------------------
 
-# How each kind of cache works, whichever model it serves. Google states no lifetime for its
-# implicit cache; "a few minutes" is said of it, and the shortest of the others' is taken for that.
-# OpenAI may keep an entry for up to a day; what is usual counts, for on recorded sessions an epoch
-# after a pause pays even where the cache is still there (docs/prices.md). A mark that somebody else
-# sets asks for an hour at the most.
+# Rules of each kind of cache, for every model. Google states no lifetime for its implicit cache:
+# the shortest lifetime of the others is assumed. OpenAI may keep an entry for up to a day; its
+# usual lifetime counts, because on recorded sessions an epoch after a pause pays even if the cache
+# is still warm (docs/reference/prices.md). A client's cache breakpoint asks for an hour at most.
 _TERMS_BY_CACHE: dict[CacheKind, CacheTerms] = {
     "marks": CacheTerms(
         cache="marks", write=1.25, write_1h=2.0, lifetime=300, longest=3_600, look_back=20
@@ -88,7 +102,7 @@ _TERMS_BY_CACHE: dict[CacheKind, CacheTerms] = {
 
 class _Row(Struct, frozen=True):
     maker: Maker
-    name: str  # a pattern that the model's name has somewhere
+    name: str  # a pattern that is searched in the model's name
     since: Version
     cache: CacheKind
     read: float
@@ -97,13 +111,13 @@ class _Row(Struct, frozen=True):
     window: int | None
 
 
-# The first row that fits counts. A version that is not listed has the terms of the last one
-# before it: an assumption for Fable 5.2, Sonnet 5.5 and Haiku 5.5 (their minimum), and all later.
-# "other" is the median of what genai-prices lists for makers that are not here, on the form of
-# cache that most of them and the servers of open models have; its minimum is OpenAI's.
+# The first matching row counts. An unlisted version has the terms of the last listed one before it:
+# an assumption for Fable 5.2, Sonnet 5.5 and Haiku 5.5 (their minimum), and all later. "other" is
+# the median of the prices that genai-prices lists for other makers, with the cache that most of
+# them and the servers of open models have; its minimum is OpenAI's.
 # fmt: off
 _PRICE_TABLE: tuple[_Row, ...] = (
-    #    maker        name                   since   cache          read   out  least  window
+    #    maker        name                   since   cache          read   out  min    window
     _Row("anthropic", "fable",               (5, 1), "marks",       0.025, 5.0, 512,   1_000_000),
     _Row("anthropic", "fable|mythos",        (0, 0), "marks",       0.1,   5.0, 512,   1_000_000),
     _Row("anthropic", "opus",                (5, 5), "marks",       0.05,  5.0, 512,   1_000_000),
@@ -164,10 +178,10 @@ _OPENAI_PATTERN = re.compile(
 
 
 def _find_maker(format: str, name: str) -> Maker:
-    """Who made the model, for its maker's cache serves it on other wires too: by its name.
+    """The maker of a model, by its name; its maker's cache serves it on other wire formats too.
 
-    A wire tells only where the name is missing. A name of nobody's is another maker's, on
-    Anthropic's wire too, which many servers speak; OpenAI's are spoken by all.
+    The wire format decides only if the name is missing. An unknown name is of another maker, also
+    on the formats of Anthropic and OpenAI, which many servers accept.
     """
     if _CLAUDE_PATTERN.search(name):
         return "anthropic"
@@ -178,52 +192,46 @@ def _find_maker(format: str, name: str) -> Maker:
     return "other" if name else cast(Maker, wire_format(format).maker)
 
 
-LONG_TTL_SECONDS = 3_600.0  # seconds that a mark can ask for
+LONG_TTL_SECONDS = 3_600.0  # the longest lifetime that a cache breakpoint can ask for
+SHORT_TTL_SECONDS = 300.0  # the lifetime that a cache breakpoint asks for by default
 
 
 class BreakpointUsage(Struct, frozen=True, gc=False):
-    """How a client marks its history: for how long, and whether one more mark fits."""
+    """A client's use of cache breakpoints: their lifetime, and whether one more is allowed."""
 
-    ttl_seconds: float = 0  # seconds that its marks ask for; 0: it marks nothing
+    ttl_seconds: float = 0  # 0: the history has no cache breakpoint
     has_spare: bool = False  # fewer than the four that a request may have
 
     @property
     def mode(self) -> BreakpointMode:
-        """The same as a fact says it."""
-        return next(told for told, marking in BREAKPOINT_USAGES.items() if marking == self)
+        """The name of this usage in facts."""
+        return next(mode for mode, usage in BREAKPOINT_USAGES.items() if usage == self)
 
 
-SHORT_TTL_SECONDS = 300.0  # seconds that a mark asks for when it says nothing
 BREAKPOINT_USAGES: dict[BreakpointMode, BreakpointUsage] = {
     "none": BreakpointUsage(),
     "5m": BreakpointUsage(SHORT_TTL_SECONDS, has_spare=True),
     "5m full": BreakpointUsage(SHORT_TTL_SECONDS),
     "1h": BreakpointUsage(LONG_TTL_SECONDS, has_spare=True),
     "1h full": BreakpointUsage(LONG_TTL_SECONDS),
-    "behind": BreakpointUsage(SHORT_TTL_SECONDS),  # how many marks that sets does not show
+    "behind": BreakpointUsage(SHORT_TTL_SECONDS),  # the number of breakpoints is unknown
 }
 
 
 class Rates(Struct, frozen=True, gc=False):
-    """Prices as multiples of plain input, and where a cached prefix may end."""
+    """Prices as multiples of plain input, and the places where a cached prefix may end."""
 
     read: float = 1.0
     write: float = 1.0
-    matches_any_prefix: bool = (
-        True  # a prefix is found wherever it ends; else only where a request ended
-    )
-    lookback_positions: int | None = (
-        None  # how many positions before the last mark are looked at; None: all
-    )
-    lookback_requests: int | None = (
-        None  # how many requests' ends before the last are looked at; None: all
-    )
-    has_spare_breakpoint: bool = False  # one mark of our own fits, and is found wherever it stands
-    minimum: int = 0  # a shorter prompt is not cached; 0: none is, or it is not known
+    matches_any_prefix: bool = True  # else only prefixes that end where a request ended
+    lookback_positions: int | None = None  # before the last breakpoint; None: unlimited
+    lookback_requests: int | None = None  # before the last request; None: unlimited
+    has_spare_breakpoint: bool = False  # respool may set one cache breakpoint anywhere
+    minimum: int = 0  # a shorter prompt is not cached; 0: no cache, or not known
 
     @property
     def caches(self) -> bool:
-        """Whether a prefix that stays the same is cheaper than one that changes."""
+        """True if an unchanged prefix is cheaper than a changed one."""
         return self.write > self.read
 
 
@@ -233,7 +241,7 @@ NO_CACHE = Rates()
 def rates_for(
     policy: Policy, format: str, fields: Mapping[str, Any] | None, usage: BreakpointUsage
 ) -> Rates:
-    """The rates of the model that a request names; what the policy sets comes first."""
+    """The rates of the request's model; prices of the policy take precedence."""
     model = (fields or {}).get("model")
     terms = terms_for(format, model)
     found = _listed_rates(terms, format, usage)
@@ -246,8 +254,8 @@ def rates_for(
 def _listed_rates(terms: CacheTerms, format: str, usage: BreakpointUsage) -> Rates:
     match terms.cache:
         case "marks" if not wire_format(format).has_client_breakpoints:
-            # A gateway marks what it passes on, or hands on marks of the client's: neither shows
-            # here, and to take it for uncached would have it written again with every edit.
+            # A gateway may set or pass on cache breakpoints that the request does not show. If it
+            # counted as uncached, every edit would make the provider write the prompt again.
             return Rates(
                 terms.read,
                 terms.write,
@@ -270,4 +278,4 @@ def _listed_rates(terms: CacheTerms, format: str, usage: BreakpointUsage) -> Rat
                 terms.read, terms.write, matches_any_prefix=False, lookback_requests=terms.look_back
             )
         case _:
-            return NO_CACHE  # nothing is cached, or nothing of the history is marked for it
+            return NO_CACHE  # no cache, or no cache breakpoint in the history

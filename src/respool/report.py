@@ -22,16 +22,16 @@ class TokenCounts(Struct, frozen=True, gc=False):
 
     before: int = 0
     after: int = 0
-    repaired: int = 0  # what repair added (or took away), counted apart from savings
-    rendered: int = 0  # what telling calls in words added (or took away), counted apart, too
-    advised: int = 0  # what advice added, counted apart too
+    repaired: int = 0  # added (or removed) by repair, not part of savings
+    rendered: int = 0  # added (or removed) by rendering calls as text, not part of savings
+    advised: int = 0  # added by advice, not part of savings
 
 
 class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One compaction, in figures and reasons.
 
-    Tokens are counted when they are first asked for, and then kept: an exact count costs more time
-    than everything else that is done to a request.
+    Tokens are counted on first access: an exact count takes longer than all other work on a
+    request.
     """
 
     format: str | None = None
@@ -65,12 +65,12 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def tokens_repaired(self) -> int:
-        """Tokens that repair added, or took away."""
+        """Tokens that repair added, or removed."""
         return self._counted.repaired
 
     @property
     def tokens_rendered(self) -> int:
-        """Tokens that telling calls in words added, or took away."""
+        """Tokens that rendering calls as text added, or removed."""
         return self._counted.rendered
 
     @property
@@ -80,20 +80,20 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def tokens_saved(self) -> int:
-        """What the edits saved; repairs, the rendering and advice are counted apart."""
+        """Tokens that the edits saved, without repairs, rendering and advice."""
         added = self.tokens_repaired + self.tokens_rendered + self.tokens_advised
         return self.tokens_before + added - self.tokens_after
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
-        told: dict[str, Any] = {"format": self.format, "model": self.model, "counter": self.counter}
+        data: dict[str, Any] = {"format": self.format, "model": self.model, "counter": self.counter}
         for name in _TOKEN_FIELDS:
-            told[name] = getattr(self, name)
+            data[name] = getattr(self, name)
         for name in _LIST_FIELDS:
-            told[name] = msgspec.to_builtins(getattr(self, name))
+            data[name] = msgspec.to_builtins(getattr(self, name))
         if self.trace is not None:
-            told["trace"] = msgspec.to_builtins(self.trace)
-        return {**told, "tokens_saved": self.tokens_saved}
+            data["trace"] = msgspec.to_builtins(self.trace)
+        return {**data, "tokens_saved": self.tokens_saved}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Report) and self.to_dict() == other.to_dict()
@@ -117,7 +117,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self.to_text()
 
     def headline(self) -> str:
-        """What came of it, in one line."""
+        """The outcome in one line."""
         if self.untouched:
             return f"passed through unchanged: {self.untouched}"
         counted = "tokens" if self.counter == "o200k" else "tokens (estimated)"

@@ -14,7 +14,7 @@ BlockPath = tuple[str | int, ...]
 
 
 class Ref(Struct, frozen=True, gc=False):
-    """Where a part stands: the message's row in the repaired history, and the path inside it."""
+    """Position of a part: the row of its message in the repaired history, and the path inside."""
 
     row: int
     path: BlockPath
@@ -34,7 +34,7 @@ class Part(Struct, frozen=True, gc=False):
     text: str = ""  # what it says; for a call its arguments, for a result all its text
     name: str = ""  # the tool's name, where the wire gives it
     id: str = ""  # the call's id on the wire, "" when the wire has none
-    error: bool = False  # a result that its sender marked as failed
+    error: bool = False  # a result that its sender flags as failed
     signed: bool = False  # carries a signature or encrypted content: stays intact, or goes
     server: bool = False  # run by the provider itself: its call and result are never edited
     weight: int = 0  # tokens that text does not show: images, documents, encrypted reasoning
@@ -120,6 +120,7 @@ class TranscriptIndex:
         self.units: list[Unit] = []
         self.exchange_of: list[int] = []
         self.results: list[int] = []
+        self.first_user = (-1, -1)  # the parts of the first user message; -1: none yet
         self._by_id: dict[str, deque[int]] = {}  # call id -> ordinals still unanswered
 
     def copy(self) -> TranscriptIndex:
@@ -130,6 +131,7 @@ class TranscriptIndex:
         twin.units = self.units.copy()
         twin.exchange_of = self.exchange_of.copy()
         twin.results = self.results.copy()
+        twin.first_user = self.first_user
         twin._by_id = {id: ordinals.copy() for id, ordinals in self._by_id.items()}
         return twin
 
@@ -139,7 +141,7 @@ class TranscriptIndex:
         return None if ordinal < 0 else self.parts[self.exchanges[ordinal].call]
 
     def freeze(self) -> Transcript:
-        """The transcript as far as it has been read."""
+        """The transcript read so far."""
         return Transcript(
             tuple(self.parts),
             tuple(self.exchanges),
@@ -153,6 +155,7 @@ class TranscriptIndex:
         rows: tuple[int, int],
         model: Iterable[Part],
         answers: Iterable[Part],
+        *,
         locked: bool,
         keeps_reasoning: bool = False,
     ) -> Unit:
@@ -171,7 +174,19 @@ class TranscriptIndex:
         loose = () if keeps_reasoning else tuple(reasoning)
         unit = Unit(rows, (first, len(self.parts)), answered_from, tuple(ordinals), loose, locked)
         self.units.append(unit)
+        if self.first_user[0] < 0:
+            self.first_user = self._find_first_user(first)
         return unit
+
+    def _find_first_user(self, start: int) -> tuple[int, int]:
+        """The parts of the first user message from this part on."""
+        for position in range(start, len(self.parts)):
+            if self.parts[position].speaker == "user":
+                row, end = self.parts[position].ref.row, position
+                while end < len(self.parts) and self.parts[end].ref.row == row:
+                    end += 1
+                return position, end
+        return -1, -1
 
     def _add_part(
         self, part: Part, ordinals: list[int], reasoning: list[int], strays: list[int]

@@ -249,7 +249,9 @@ def test_what_waited_is_told_where_it_is_taken(format: str) -> None:
 
 
 def test_a_trace_costs_nothing_when_nobody_asks() -> None:
-    state = fold_request(body(), None, Policy(cap_chars=500), Facts(), None).state
+    state = fold_request(
+        body(), format=None, policy=Policy(cap_chars=500), facts=Facts(), memo=None
+    ).state
     assert state.trace is None
 
 

@@ -49,10 +49,13 @@ def transcript(*, locked: bool = False) -> Transcript:
             part(1, "opaque", "content", 0, "content", 2),
             part(1, "result", "content", 1, id="b"),
         ],
-        locked,
+        locked=locked,
     )
     index.add_unit(
-        (2, 4), [part(2, "call", 0, id="c")], [part(3, "result", "content", 0, id="c")], False
+        (2, 4),
+        [part(2, "call", 0, id="c")],
+        [part(3, "result", "content", 0, id="c")],
+        locked=False,
     )
     return index.freeze()
 
@@ -168,7 +171,12 @@ CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
 def test_choice(case: str) -> None:
     offers, claimed, whole, taken = CHOICES[case]
     before = set(claimed), set(whole)
-    assert choose_compatible(offers, {}, claimed, whole, transcript()) == taken
+    assert (
+        choose_compatible(
+            offers, edits={}, claimed=claimed, dependencies=whole, transcript=transcript()
+        )
+        == taken
+    )
     assert (claimed, whole) == before
 
 
@@ -176,7 +184,9 @@ def test_choice(case: str) -> None:
 def test_no_part_is_cut_twice_or_leaned_on_in_vain(case: str) -> None:
     offers, claimed, whole, _ = CHOICES[case]
     seen = transcript()
-    taken = choose_compatible(offers, {}, claimed, whole, seen)
+    taken = choose_compatible(
+        offers, edits={}, claimed=claimed, dependencies=whole, transcript=seen
+    )
     cut = [one for offer in taken for one in touched_parts(offer.edit, seen)]
     assert len(cut) == len(set(cut))
     assert claimed.isdisjoint(cut)
@@ -228,16 +238,28 @@ def test_what_outdoes_an_edit_in_force(case: str) -> None:
     edits = {touched_parts(one.edit, seen)[0]: one.edit for one in standing}
     claimed = {part for edit in edits.values() for part in touched_parts(edit, seen)}
     whole = {on: touched_parts(one.edit, seen) for one in standing for on in one.depends_on}
-    assert choose_compatible([offer], edits, claimed, whole, seen) == [offer] * taken
+    assert (
+        choose_compatible(
+            [offer], edits=edits, claimed=claimed, dependencies=whole, transcript=seen
+        )
+        == [offer] * taken
+    )
 
 
 def test_reasoning_in_two_parts_gives_way_as_one() -> None:
     index = TranscriptIndex()
     said = [part(0, "reasoning", 0), part(0, "reasoning", 1), part(0, "call", 2, id="a")]
-    index.add_unit((0, 2), said, [part(1, "result", "content", 0, id="a")], False)
+    index.add_unit((0, 2), said, [part(1, "result", "content", 0, id="a")], locked=False)
     seen = index.freeze()
     taken = [
-        choose_compatible([drop(0, saved)], {0: MUTED.edit}, {0, 1}, (), seen) for saved in (20, 21)
+        choose_compatible(
+            [drop(0, saved)],
+            edits={0: MUTED.edit},
+            claimed={0, 1},
+            dependencies=(),
+            transcript=seen,
+        )
+        for saved in (20, 21)
     ]
     assert taken == [[], [drop(0, 21)]]
 
@@ -268,14 +290,14 @@ def test_what_an_edit_takes_along(case: str) -> None:
 
 def test_an_open_call_goes_alone() -> None:
     index = TranscriptIndex()
-    index.add_unit((0, 1), [part(0, "call", 0, id="a")], [], False)
+    index.add_unit((0, 1), [part(0, "call", 0, id="a")], [], locked=False)
     assert exchange_closure(index, 0) == (0,)
 
 
 def test_a_late_result_goes_with_its_call() -> None:
     index = TranscriptIndex()
-    index.add_unit((0, 1), [part(0, "call", id="a")], [], True)
-    index.add_unit((1, 3), [part(1, "text")], [part(2, "result", id="a")], False)
+    index.add_unit((0, 1), [part(0, "call", id="a")], [], locked=True)
+    index.add_unit((1, 3), [part(1, "text")], [part(2, "result", id="a")], locked=False)
     assert exchange_closure(index, 0) == (0, 2)
     assert touched_rows(drop(0).edit, index) == {0, 2}
 
@@ -284,7 +306,7 @@ def test_media_of_another_row_is_no_part_of_a_result() -> None:
     """In Responses every result has the empty path, which is the beginning of any other."""
     index = TranscriptIndex()
     answers = [part(1, "result", id="a"), part(1, "media", "output", 1), part(2, "text", "content")]
-    index.add_unit((0, 3), [part(0, "call", id="a")], answers, False)
+    index.add_unit((0, 3), [part(0, "call", id="a")], answers, locked=False)
     assert exchange_closure(index, 0) == (0, 1, 2)
 
 
@@ -293,7 +315,12 @@ LINES = "\n".join(f"line {number} of what the tool printed" for number in range(
 
 def fold(passes: tuple[Pass, ...], *steps: list[Exchange] | str) -> FoldedRequest:
     return fold_request(
-        request("anthropic", *steps), "anthropic", EAGER, Facts(), None, passes=passes
+        request("anthropic", *steps),
+        format="anthropic",
+        policy=EAGER,
+        facts=Facts(),
+        memo=None,
+        passes=passes,
     )
 
 
@@ -322,8 +349,8 @@ def test_what_an_edit_in_force_leans_on_stays_whole_at_later_evaluations() -> No
     steps = [[said[0]], [said[1]], [said[2]], [Exchange("last", id="d")]]
     state = fold((copies_of_the_first, cut_everything), "go", *steps).state
     texts = {
-        state.index.parts[edit.part].id: edit.text
-        for edit in state.edits.values()
+        state.transcript.parts[edit.part].id: edit.text
+        for edit in state.edits.by_part.values()
         if isinstance(edit, Replace)
     }
     assert texts == {"b": "see above", "c": "gone"}

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 import respool
@@ -24,6 +23,7 @@ from respool.providers.anthropic.request_rules import MAX_BREAKPOINTS, blocks_in
 from tests.judges import judge
 from tests.providers.anthropic.support import MARK, NEW, OLD, m, res, text, u, use
 from tests.support.formats import FORMATS, Exchange, request, results
+from tests.support.states import context_with, state_with
 
 formats = pytest.mark.parametrize("format", FORMATS)
 SMALL, LARGE = 60, 900  # lines
@@ -86,7 +86,9 @@ def folded(
     facts: Facts | None = None,
     passes: tuple[Pass, ...] | None = None,
 ) -> FoldedRequest:
-    return fold_request(body, format, policy, facts or Facts(), None, passes)
+    return fold_request(
+        body, format=format, policy=policy, facts=facts or Facts(), memo=None, passes=passes
+    )
 
 
 def cut_results(format: str, body: Any, out: Any) -> list[int]:
@@ -120,9 +122,9 @@ def test_offers_wait_and_are_taken_later(format: str) -> None:
     for count, state, gone in zip(counts, states, taken, strict=True):
         old = max(0, count - 1 - KEEP)  # the latest result is not seen yet
         assert gone == ([] if old <= 6 else list(range(7))), count
-        cut = {state.index.results[at] for at in gone}
-        offered = {state.index.results[at] for at in range(old)}
-        assert {part for _, part in state.pool} == offered - cut
+        cut = {state.transcript.results[at] for at in gone}
+        offered = {state.transcript.results[at] for at in range(old)}
+        assert {part for _, part in state.evaluation.waiting} == offered - cut
     assert [out.report.epochs for out in outs] == [0] * 10 + [1] * 4
 
 
@@ -159,15 +161,17 @@ def test_only_single_lines_wait_on_once_they_were_edited(
     out = compact(format, body, DEAR.replace(passes=(cut_first(reason),)), facts)
     assert cut_results(format, body, out.request) == cut
     before = request(format, "go", read, step(0))
-    assert folded(format, before, DEAR.replace(passes=(cut_first(reason),))).state.pool
+    assert folded(
+        format, before, DEAR.replace(passes=(cut_first(reason),))
+    ).state.evaluation.waiting
 
 
 @formats
 def test_what_never_pays_waits_for_good(format: str) -> None:
     body = grown(format, 12)
     done = folded(format, body, DEAR)
-    assert done.state.edits == {}
-    assert len(done.state.pool) == 7
+    assert done.state.edits.by_part == {}
+    assert len(done.state.evaluation.waiting) == 7
     assert compact(format, body, DEAR).request is body
 
 
@@ -183,7 +187,7 @@ def test_a_cold_or_changed_cache_takes_all_that_is_worth_it_at_once(format: str,
     out = compact(format, body, DEAR, facts)
     assert cut_results(format, body, out.request) == list(range(7)), "all that waited"
     assert out.report.epochs == 1
-    assert folded(format, body, DEAR, facts).state.pool == {}
+    assert folded(format, body, DEAR, facts).state.evaluation.waiting == {}
 
 
 @formats
@@ -237,7 +241,7 @@ def test_a_window_lowers_the_limit_from_its_prefix_on(format: str) -> None:
     for count, limit in ((19, None), (20, window), (24, window)):
         body = grown(format, count)
         done = folded(format, body, policy, facts)
-        assert done.state.window == limit
+        assert done.state.window.size == limit
         out = compact(format, body, policy, facts)
         if limit is None:
             assert out.request is body
@@ -253,8 +257,8 @@ def test_of_two_windows_the_smaller_one_counts_wherever_it_was_named(format: str
     policy = Policy(passes=())
     for windows in (((first, 9_000), (later, 12_000)), ((first, 12_000), (later, 9_000))):
         facts = Facts(windows=windows)
-        assert folded(format, grown(format, 16), policy, facts).state.window == 9_000
-        assert folded(format, grown(format, 9), policy, facts).state.window is None
+        assert folded(format, grown(format, 16), policy, facts).state.window.size == 9_000
+        assert folded(format, grown(format, 9), policy, facts).state.window.size is None
 
 
 # Edits that lean on a text that goes, and cuts that are regretted.
@@ -288,9 +292,13 @@ def test_edits_that_lean_are_withdrawn_and_the_text_is_exactly_back(format: str)
     assert cut_results(format, three, out.request) == [0]
     assert results(format, out.request)[1] == lines("r1", SMALL)
     state = folded(format, three, both).state
-    assert state.leans == {}
-    assert state.claimed == {state.index.results[0]}
-    assert state.saved == state.edits[state.index.results[0]].saved == out.report.tokens_saved
+    assert state.edits.dependencies == {}
+    assert state.edits.claimed == {state.transcript.results[0]}
+    assert (
+        state.edits.saved
+        == state.edits.by_part[state.transcript.results[0]].saved
+        == out.report.tokens_saved
+    )
     memo = Memo()
     warm = [respool.compact(b, format=format, policy=both, memo=memo) for b in (two, three)]
     assert warm[1].request == out.request
@@ -553,50 +561,58 @@ STANDS, GONE = (
     HeldMedia(1, "tool", "image", 9, 9, "ref"),
 )
 DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
-    "one token too few": ({"since": 99}, RequestLimits(), False),
-    "as many as a step": ({"since": 100}, RequestLimits(), True),
+    "one token too few": ({"evaluation__new_tokens": 99}, RequestLimits(), False),
+    "as many as a step": ({"evaluation__new_tokens": 100}, RequestLimits(), True),
     "less than the growth that is waited for": (
-        {"size": 4_000, "since": 399},
+        {"tokens__estimated_total": 4_000, "evaluation__new_tokens": 399},
         RequestLimits(),
         False,
     ),
-    "as much": ({"size": 4_000, "since": 400}, RequestLimits(), True),
-    "as much of what is left": (
-        {"size": 4_000, "saved": 2_000, "since": 200},
+    "as much": (
+        {"tokens__estimated_total": 4_000, "evaluation__new_tokens": 400},
         RequestLimits(),
         True,
     ),
-    "within the budget": ({"saved": 100}, BUDGET, False),
-    "over the budget": ({"saved": 99}, BUDGET, True),
-    "over it, though all has gone that may": ({"left_over": 1_000}, BUDGET, True),
-    "within the budget but for what joins the rest": (
-        {"saved": 100, "claimed": {4, 5}, "edits": {4: None}},
+    "as much of what is left": (
+        {"tokens__estimated_total": 4_000, "edits__saved": 2_000, "evaluation__new_tokens": 200},
+        RequestLimits(),
+        True,
+    ),
+    "within the budget": ({"edits__saved": 100}, BUDGET, False),
+    "over the budget": ({"edits__saved": 99}, BUDGET, True),
+    "over it, though all has gone that may": (
+        {"evaluation__projected_tokens": 1_000},
         BUDGET,
         True,
     ),
-    "over a window": ({"left_over": 900}, LISTED, True),
+    "within the budget but for what joins the rest": (
+        {"edits__saved": 100, "edits__claimed": {4, 5}, "edits__by_part": {4: None}},
+        BUDGET,
+        True,
+    ),
+    "over a window": ({"evaluation__projected_tokens": 900}, LISTED, True),
     "over it, though all has gone that may, and little is new": (
-        {"left_over": 971},
+        {"evaluation__projected_tokens": 971},
         LISTED,
         False,
     ),
-    "and a little more is new": ({"left_over": 970}, LISTED, True),
+    "and a little more is new": ({"evaluation__projected_tokens": 970}, LISTED, True),
     "over a window and another limit": (
-        {"left_over": 1_000, "held": {0: STANDS, 1: GONE}},
+        {"evaluation__projected_tokens": 1_000, "window__media": {0: STANDS, 1: GONE}},
         RequestLimits(tokens=900, low=630, source="window", images=1),
         True,
     ),
-    "as many images as may be": ({"held": {0: STANDS}}, IMAGES, False),
-    "more": ({"held": {0: STANDS, 1: GONE}}, IMAGES, True),
+    "as many images as may be": ({"window__media": {0: STANDS}}, IMAGES, False),
+    "more": ({"window__media": {0: STANDS, 1: GONE}}, IMAGES, True),
     "not those that are gone": (
-        {"held": {0: STANDS, 1: GONE}, "claimed": {1}, "edits": {1: None}},
+        {"window__media": {0: STANDS, 1: GONE}, "edits__claimed": {1}, "edits__by_part": {1: None}},
         IMAGES,
         False,
     ),
-    "an image as large as may be": ({"held": {0: STANDS}}, RequestLimits(side=9), False),
-    "a larger one": ({"held": {0: STANDS}}, RequestLimits(side=8), True),
-    "as many bytes as may be": ({"held": {0: STANDS}}, RequestLimits(bytes=5_009), False),
-    "more bytes": ({"held": {0: STANDS}}, RequestLimits(bytes=5_008), True),
+    "an image as large as may be": ({"window__media": {0: STANDS}}, RequestLimits(side=9), False),
+    "a larger one": ({"window__media": {0: STANDS}}, RequestLimits(side=8), True),
+    "as many bytes as may be": ({"window__media": {0: STANDS}}, RequestLimits(bytes=5_009), False),
+    "more bytes": ({"window__media": {0: STANDS}}, RequestLimits(bytes=5_008), True),
     "as many bytes of words": ({}, RequestLimits(bytes=5_000), False),
     "more bytes of words": ({}, RequestLimits(bytes=4_999), True),
 }
@@ -606,24 +622,19 @@ DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
 def test_when_an_evaluation_is_due(case: str) -> None:
     known, limits, due = DUE[case]
     policy = Policy(reevaluate_tokens=100, reevaluate_ratio=0.1)
-    setting = fold_request(grown("anthropic", 1), "anthropic", policy, Facts(), None).context
-    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=limits, head=0)
-    about: dict[str, Any] = {"size": 1_000} | known
-    assert window.is_due(State(**about), setting) is due
+    context = context_with(policy, limits=limits, head=0)
+    about: dict[str, Any] = {"tokens__estimated_total": 1_000} | known
+    assert window.is_due(state_with(**about), context) is due
 
 
 def test_the_system_prompt_and_the_tools_count_too() -> None:
-    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).context
-    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=BUDGET, head=400)
-    assert [window.is_over_window(State(size=size), setting) for size in (500, 501)] == [
-        False,
-        True,
-    ]
+    context = context_with(limits=BUDGET, head=400)
+    states = [state_with(tokens__estimated_total=size) for size in (500, 501)]
+    assert [window.is_over_window(state, context) for state in states] == [False, True]
 
 
 def test_a_window_that_an_overflow_named_counts() -> None:
-    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).context
-    setting = msgspec.structs.replace(setting, fields={}, limits=LISTED)
-    assert window.current_limits(State(), setting) is LISTED
-    named = window.current_limits(State(window=1_000), setting)
+    context = context_with(fields={}, limits=LISTED)
+    assert State().limits(context) is LISTED
+    named = state_with(window__size=1_000).limits(context)
     assert (named.tokens, named.low, named.source) == (950, 665, "window")

@@ -27,6 +27,7 @@ from respool.policy import Policy
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import fail
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
+from tests.support.states import state_with
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LONG = "\n".join(f"line {number} of what the tool printed" for number in range(200))
@@ -43,7 +44,7 @@ def fold(
     passes: tuple[Pass, ...] = (cap_results,),
     memo: Memo | None = None,
 ) -> FoldedRequest:
-    return fold_request(whole, format, policy, facts, memo, passes=passes)
+    return fold_request(whole, format=format, policy=policy, facts=facts, memo=memo, passes=passes)
 
 
 def clipped(format: str, whole: dict[str, Any], policy: Policy = EAGER) -> list[bool]:
@@ -79,7 +80,7 @@ class Watch:
         self.views: list[View] = []
 
     def __call__(self, view: View, policy: Policy) -> Iterator[Offer]:
-        self.views.append(replace(view, transcript=view.transcript.freeze()))  # type: ignore[attr-defined]
+        self.views.append(View(view.state.copy(), view.context, view.phase, view.unseen_from))
         return iter(())
 
     @property
@@ -114,7 +115,7 @@ def test_a_request_that_ends_on_model_output_is_no_evaluation_point(format: str)
         watch.views.clear()
         state = fold(format, with_rows(format, whole, *ending), passes=(watch,)).state
         assert watch.unseen == [[], ["one"]]
-        assert state.index.units[-1].answers_from == state.index.units[-1].parts[1]
+        assert state.transcript.units[-1].answers_from == state.transcript.units[-1].parts[1]
 
 
 @formats
@@ -131,8 +132,8 @@ def test_all_that_stands_between_two_answers_of_the_model_is_one_step(format: st
     watch = Watch()
     whole = request(format, "go", *exchanges("one"), "wait", "go on")
     state = fold(format, whole, passes=(watch,)).state
-    assert len(watch.views) == len(state.index.units) == 2
-    assert len(state.boundaries) == 2
+    assert len(watch.views) == len(state.transcript.units) == 2
+    assert len(state.prefix.boundaries) == 2
 
 
 # Protection.
@@ -206,7 +207,7 @@ def test_what_the_provider_ran_is_protected() -> None:
     whole["messages"].insert(1, {"role": "assistant", "content": [asked, answer]})
     watch = Watch()
     state = fold("anthropic", whole, passes=(cap_results, watch)).state
-    assert state.edits == {}
+    assert state.edits.by_part == {}
     view = watch.views[-1]
     served = [at for at, part in enumerate(view.transcript.parts) if part.server]
     assert len(served) == 2
@@ -237,32 +238,32 @@ def test_each_result_is_fresh_once(format: str) -> None:
 
 DUE: dict[str, tuple[dict[str, int], dict[str, float], bool]] = {
     "too little is new": (
-        {"since": 99, "size": 99},
+        {"evaluation__new_tokens": 99, "tokens__estimated_total": 99},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         False,
     ),
     "a step is new": (
-        {"since": 100, "size": 100},
+        {"evaluation__new_tokens": 100, "tokens__estimated_total": 100},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         True,
     ),
     "less than a tenth": (
-        {"since": 199, "size": 2_000},
+        {"evaluation__new_tokens": 199, "tokens__estimated_total": 2_000},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         False,
     ),
     "a tenth": (
-        {"since": 200, "size": 2_000},
+        {"evaluation__new_tokens": 200, "tokens__estimated_total": 2_000},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         True,
     ),
     "a tenth of what is left": (
-        {"since": 100, "size": 2_000, "saved": 1_000},
+        {"evaluation__new_tokens": 100, "tokens__estimated_total": 2_000, "edits__saved": 1_000},
         {"reevaluate_tokens": 50, "reevaluate_ratio": 0.1},
         True,
     ),
     "without growth the step alone": (
-        {"since": 100, "size": 10**9},
+        {"evaluation__new_tokens": 100, "tokens__estimated_total": 10**9},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.0},
         True,
     ),
@@ -274,7 +275,7 @@ def test_when_an_evaluation_is_due(case: str) -> None:
     counts, policy, due = DUE[case]
     setting = fold("anthropic", request("anthropic", "go")).context
     setting = replace(setting, policy=Policy(**policy))  # type: ignore[arg-type]
-    assert is_due(State(**counts), setting) is due  # type: ignore[arg-type]
+    assert is_due(state_with(**counts), setting) is due  # type: ignore[arg-type]
 
 
 def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_else_came() -> None:
@@ -289,9 +290,9 @@ def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_el
 
 def test_what_no_pass_could_touch_yet_still_counts_as_new() -> None:
     state = fold("anthropic", request("anthropic", "go", *exchanges("one", LONG))).state
-    unseen = state.index.units[-1].answers_from
-    assert state.since == sum(state.sizes[unseen:]) > 1_000
-    assert state.fresh_from == unseen
+    unseen = state.transcript.units[-1].answers_from
+    assert state.evaluation.new_tokens == sum(state.tokens.estimates[unseen:]) > 1_000
+    assert state.evaluation.fresh_from == unseen
 
 
 def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -> int:
@@ -334,8 +335,8 @@ def test_edits_in_force_stay(format: str) -> None:
     before: dict[int, Any] = {}
     for count in range(1, len(steps) + 1):
         state = fold(format, request(format, "go", *steps[:count])).state
-        assert before.items() <= state.edits.items()
-        before = state.edits
+        assert before.items() <= state.edits.by_part.items()
+        before = state.edits.by_part
     assert len(before) == 3
 
 
@@ -358,16 +359,16 @@ def test_a_part_that_was_cut_is_cut_again_only_where_that_saves_more(
     steps = exchanges(LONG, "b", "c", "d")
     state = fold(format, request(format, "go", *steps), passes=(deeper,)).state
     last = 5 + more * len(evaluations)
-    assert [edit.text for edit in state.edits.values()] == [f"saves {last}"] * 3  # type: ignore[union-attr]
-    assert state.saved == 3 * last
+    assert [edit.text for edit in state.edits.by_part.values()] == [f"saves {last}"] * 3  # type: ignore[union-attr]
+    assert state.edits.saved == 3 * last
 
 
 @formats
 def test_tokens_saved_and_originals_follow_the_edits(format: str) -> None:
     state = fold(format, request(format, "go", *exchanges(LONG, LONG, "short"))).state
-    assert state.saved == sum(edit.saved for edit in state.edits.values()) > 0
-    assert state.claimed == set(state.edits)
-    assert list(state.originals.values()) == [LONG]  # said twice, kept once
+    assert state.edits.saved == sum(edit.saved for edit in state.edits.by_part.values()) > 0
+    assert state.edits.claimed == set(state.edits.by_part)
+    assert list(state.edits.originals.values()) == [LONG]  # said twice, kept once
 
 
 # Passes that fail.
@@ -392,7 +393,7 @@ def test_a_failing_pass_is_skipped_with_all_it_offered(format: str) -> None:
     sound = fold(format, whole).state
     faulty = fold(format, whole, passes=(fail, fail_late, cap_results, offer_nothing_real)).state
     assert faulty.edits == sound.edits != {}
-    assert faulty.failures == {
+    assert faulty.evaluation.failures == {
         "fail": "ZeroDivisionError: a planted bug",
         "fail_late": "KeyError: 'late'",
     }
@@ -412,7 +413,7 @@ def test_a_pass_that_is_stopped_by_the_user_is_not_caught() -> None:
 
 
 def prefixes(format: str, whole: dict[str, Any]) -> list[str]:
-    return [one.hex() for one in fold(format, whole).state.boundaries]
+    return [one.hex() for one in fold(format, whole).state.prefix.boundaries]
 
 
 @formats
@@ -448,11 +449,11 @@ def test_left_alone_keeps_what_is_in_force_and_adds_nothing(format: str) -> None
     whole = request(format, "go", *exchanges(LONG, LONG, LONG, LONG))
     at = prefixes(format, whole)
     counts = [
-        len(fold(format, whole, facts=Facts(left_alone=frozenset({prefix}))).state.edits)
+        len(fold(format, whole, facts=Facts(left_alone=frozenset({prefix}))).state.edits.by_part)
         for prefix in at
     ]
     assert counts == [0, 0, 0, 1, 2]
-    assert len(fold(format, whole).state.edits) == 3
+    assert len(fold(format, whole).state.edits.by_part) == 3
 
 
 def test_a_state_agrees_with_facts_that_speak_of_other_prefixes() -> None:
@@ -482,7 +483,7 @@ def test_facts_told_later_find_their_way_around_the_memo(format: str) -> None:
         for facts in (NO_FACTS, Facts(skipped=frozenset({prefix}))):
             warm = fold(format, whole, facts=facts, memo=memo)
             cold = fold(format, whole, facts=facts)
-            assert warm.state.edits == cold.state.edits
+            assert warm.state.edits.by_part == cold.state.edits.by_part
             assert build_compaction(warm, whole).report == build_compaction(cold, whole).report
 
 

@@ -11,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from respool.compaction.cost_model import BoundaryTerms, break_even_risk, refetch_cost
 from respool.compaction.planner import (
-    BoundaryTerms,
     EpochCut,
     PricedOffer,
     best_cut,
-    break_even_risk,
     cumulative_tokens,
     cut_start,
     lost_reasoning_value,
     price_offers,
-    refetch_cost,
 )
 from respool.edits import DropExchange, DropReasoning, Edit, Offer, Replace
 from respool.policy import Policy
@@ -33,7 +31,7 @@ from respool.transcript import Part, PartKind, Ref, Transcript, TranscriptIndex
 def figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prices below are worked out by hand for these; what is fitted may change."""
     monkeypatch.setattr("respool.compaction.planner._MIN_RETURN", 1.1)
-    monkeypatch.setattr("respool.compaction.planner._MIN_HORIZON", 30.0)
+    monkeypatch.setattr("respool.compaction.cost_model._MIN_HORIZON", 30.0)
 
 
 MINUTES = 300.0
@@ -57,7 +55,9 @@ def history(units: int, texts: int = 0) -> Transcript:
     for row in range(0, 2 * units, 2):
         said = [part(row, "text", place) for place in range(texts)]
         call = part(row, "call", texts, id=str(row))
-        index.add_unit((row, row + 2), [*said, call], [part(row + 1, "result", id=str(row))], False)
+        index.add_unit(
+            (row, row + 2), [*said, call], [part(row + 1, "result", id=str(row))], locked=False
+        )
     return index.freeze()
 
 
@@ -317,7 +317,15 @@ def test_worth(case: str) -> None:
     rates, moment, risk, saved, before, value = WORTHS[case]
     offer = cutting(3, saved)
     edits: dict[int, Edit] = {3: cutting(3, before).edit} if before else {}
-    found = price_offers([offer], history(3), edits, {}, lambda _: risk, rates, moment)
+    found = price_offers(
+        [offer],
+        history=history(3),
+        edits=edits,
+        dependents={},
+        risk=lambda _: risk,
+        rates=rates,
+        terms=moment,
+    )
     assert [(one.offer, one.start) for one in found] == ([(offer, 3)] if value else [])
     assert [one.value for one in found] == pytest.approx([value] if value else [])
 
@@ -336,7 +344,13 @@ def test_what_an_edit_in_force_risks_already(case: str) -> None:
     edits: dict[int, Edit] = {3: cutting(3, 400).edit}
     risks = {1_000: risk, 400: before}
     found = price_offers(
-        [cutting(3, 1_000)], history(3), edits, {}, lambda one: risks[one.saved], PREFIX, TEN
+        [cutting(3, 1_000)],
+        history=history(3),
+        edits=edits,
+        dependents={},
+        risk=lambda one: risks[one.saved],
+        rates=PREFIX,
+        terms=TEN,
     )
     assert [one.value for one in found] == pytest.approx([value])
 
@@ -360,14 +374,28 @@ def test_what_a_limit_demands(case: str, reason: str) -> None:
     risks = {saved: risk}
     offer = cutting(3, saved, reason)
     found = price_offers(
-        [offer], history(3), edits, {}, lambda one: risks.get(one.saved, 0.0), PREFIX, TEN
+        [offer],
+        history=history(3),
+        edits=edits,
+        dependents={},
+        risk=lambda one: risks.get(one.saved, 0.0),
+        rates=PREFIX,
+        terms=TEN,
     )
     assert [one.value for one in found] == pytest.approx(worths)
 
 
 def test_what_a_limit_demands_is_worth_something_where_tokens_cost_nothing() -> None:
     offers = [cutting(3, 1_000, reason) for reason in ("trial", "folded")]
-    found = price_offers(offers, history(3), {}, {}, lambda _: 0.0, Rates(0.0, 0.0), TEN)
+    found = price_offers(
+        offers,
+        history=history(3),
+        edits={},
+        dependents={},
+        risk=lambda _: 0.0,
+        rates=Rates(0.0, 0.0),
+        terms=TEN,
+    )
     assert [(one.offer, one.value) for one in found] == [(offers[1], 1.0)]
 
 
@@ -375,24 +403,57 @@ def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edi
     dropped = DropExchange(0, Ref(0, ()), "trial", "", 200)
     later = Replace(5, Ref(0, ()), "less", "ref", "trial", "", 300)
     offer = Offer("drop", later, also=(dropped,))
-    (one,) = price_offers([offer], history(3), {}, {}, lambda _: 0.0, PREFIX, TEN)
+    (one,) = price_offers(
+        [offer],
+        history=history(3),
+        edits={},
+        dependents={},
+        risk=lambda _: 0.0,
+        rates=PREFIX,
+        terms=TEN,
+    )
     assert (one.start, one.value) == (0, pytest.approx(500 * 4))
 
 
 def test_what_touches_nothing_is_worth_nothing() -> None:
     nothing = Offer("drop", DropReasoning(0, Ref(0, ()), "trial", "", 500))
-    assert price_offers([nothing], history(2), {}, {}, lambda _: 0.0, PREFIX, TEN) == []
+    assert (
+        price_offers(
+            [nothing],
+            history=history(2),
+            edits={},
+            dependents={},
+            risk=lambda _: 0.0,
+            rates=PREFIX,
+            terms=TEN,
+        )
+        == []
+    )
 
 
 def test_what_leans_on_a_text_that_goes_says_it_again() -> None:
     edits: dict[int, Edit] = {5: cutting(5, 300).edit}
     (one,) = price_offers(
-        [cutting(1, 1_000)], history(3), edits, {1: {5}}, lambda _: 0.0, PREFIX, TEN
+        [cutting(1, 1_000)],
+        history=history(3),
+        edits=edits,
+        dependents={1: {5}},
+        risk=lambda _: 0.0,
+        rates=PREFIX,
+        terms=TEN,
     )
     assert (one.start, one.freed) == (1, (5,))
     assert one.value == pytest.approx((1_000 - 300) * 4)
     assert (
-        price_offers([cutting(1, 300)], history(3), edits, {1: {5}}, lambda _: 0.0, PREFIX, TEN)
+        price_offers(
+            [cutting(1, 300)],
+            history=history(3),
+            edits=edits,
+            dependents={1: {5}},
+            risk=lambda _: 0.0,
+            rates=PREFIX,
+            terms=TEN,
+        )
         == []
     )
 
@@ -400,7 +461,13 @@ def test_what_leans_on_a_text_that_goes_says_it_again() -> None:
 def test_a_text_that_is_said_again_further_ahead_starts_the_change_there() -> None:
     edits: dict[int, Edit] = {1: cutting(1, 300).edit}
     (one,) = price_offers(
-        [cutting(5, 1_000)], history(3), edits, {5: {1}}, lambda _: 0.0, PREFIX, TEN
+        [cutting(5, 1_000)],
+        history=history(3),
+        edits=edits,
+        dependents={5: {1}},
+        risk=lambda _: 0.0,
+        rates=PREFIX,
+        terms=TEN,
     )
     assert (one.start, one.freed) == (1, (1,))
 
@@ -524,19 +591,33 @@ CUTS: dict[
 @pytest.mark.parametrize("case", CUTS)
 def test_cut(case: str) -> None:
     rates, moment, offers, expected = CUTS[case]
-    same(best_cut([worth(*one) for one in offers], SIX, THOUSANDS, rates, moment), expected)
+    same(
+        best_cut(
+            [worth(*one) for one in offers], history=SIX, sent=THOUSANDS, rates=rates, terms=moment
+        ),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("case", CUTS)
 def test_the_order_of_offers_changes_nothing(case: str) -> None:
     rates, moment, offers, expected = CUTS[case]
-    found = best_cut([worth(*one) for one in reversed(offers)], SIX, THOUSANDS, rates, moment)
+    found = best_cut(
+        [worth(*one) for one in reversed(offers)],
+        history=SIX,
+        sent=THOUSANDS,
+        rates=rates,
+        terms=moment,
+    )
     same(found, expected)
 
 
 def test_what_a_limit_demands_is_cut_at_any_price_and_all_of_it() -> None:
     demanded = [PricedOffer(cutting(at, 1, "over_limit"), 1.0, at) for at in (3, 7)]
-    same(best_cut([*demanded, worth(1, 1.0)], SIX, THOUSANDS, PREFIX, TEN), (3, 2.0, 0.9 * 7_000))
+    same(
+        best_cut([*demanded, worth(1, 1.0)], history=SIX, sent=THOUSANDS, rates=PREFIX, terms=TEN),
+        (3, 2.0, 0.9 * 7_000),
+    )
 
 
 def same(cut: EpochCut | None, expected: tuple[int, float, float] | None) -> None:
@@ -570,7 +651,7 @@ def test_where_the_prefix_is_found(case: str) -> None:
     seen = history(units, texts)
     end = seen.units[-1].parts[0]
     sent = list(accumulate([1_000] * end, initial=0))
-    cut = best_cut([worth(position, 1e9)], seen, sent, rates, TEN)
+    cut = best_cut([worth(position, 1e9)], history=seen, sent=sent, rates=rates, terms=TEN)
     assert cut is not None
     assert cut.price == pytest.approx(MARGIN * (rates.write - rates.read) * again)
 
@@ -578,28 +659,30 @@ def test_where_the_prefix_is_found(case: str) -> None:
 @pytest.mark.parametrize(("texts", "near"), [(1, True), (2, False)])
 def test_the_twentieth_place_is_too_far(texts: int, near: bool) -> None:
     index = TranscriptIndex()
-    index.add_unit((0, 1), [part(0, "text")], [], False)
-    index.add_unit((1, 2), [part(1, "text", at) for at in range(texts)], [], False)
+    index.add_unit((0, 1), [part(0, "text")], [], locked=False)
+    index.add_unit((1, 2), [part(1, "text", at) for at in range(texts)], [], locked=False)
     for row in range(2, 20, 2):
         call, answer = part(row, "call", id=str(row)), part(row + 1, "result", id=str(row))
-        index.add_unit((row, row + 2), [call], [answer], False)
+        index.add_unit((row, row + 2), [call], [answer], locked=False)
     seen = index.freeze()
     sent = list(accumulate([100] * seen.units[-1].parts[0], initial=0))
-    cut = best_cut([worth(1, 1e9)], seen, sent, NO_ROOM, TEN)
+    cut = best_cut([worth(1, 1e9)], history=seen, sent=sent, rates=NO_ROOM, terms=TEN)
     assert cut is not None
     assert cut.price == pytest.approx(MARGIN * 1.15 * (sent[-1] - 100 * near))
 
 
 def test_calls_made_side_by_side_are_one_place_and_so_are_their_results() -> None:
     index = TranscriptIndex()
-    index.add_unit((0, 1), [part(0, "text")], [], False)
+    index.add_unit((0, 1), [part(0, "text")], [], locked=False)
     for row in range(1, 18, 2):
         calls = [part(row, "call", at, id=f"{row} {at}") for at in range(5)]
         answers = [part(row + 1, "result", at, id=f"{row} {at}") for at in range(5)]
-        index.add_unit((row, row + 2), calls, answers, False)
+        index.add_unit((row, row + 2), calls, answers, locked=False)
     seen = index.freeze()
     sent = list(accumulate([100] * seen.units[-1].parts[0], initial=0))
-    cut = best_cut([worth(1, 1e9)], seen, sent, NO_ROOM, TEN)  # nine units of two places each
+    cut = best_cut(
+        [worth(1, 1e9)], history=seen, sent=sent, rates=NO_ROOM, terms=TEN
+    )  # nine units of two places each
     assert cut is not None
     assert cut.price == pytest.approx(MARGIN * 1.15 * (sent[-1] - 100))
 
@@ -641,16 +724,37 @@ def test_a_cut_among_what_was_written_in_one_go_writes_all_of_it_again() -> None
         (BREAKPOINTS, (4, 8_001.0, 1.15 * 6_000)),
         (PREFIX, (7, 8_000.0, 0.9 * 3_000)),
     ):
-        same(best_cut(offers, SIX, THOUSANDS, rates, TEN, (), ENDS), expected)
+        same(
+            best_cut(
+                offers, history=SIX, sent=THOUSANDS, rates=rates, terms=TEN, lost=(), ends=ENDS
+            ),
+            expected,
+        )
     less = [worth(7, 6_000.0)]
-    assert best_cut(less, SIX, THOUSANDS, FOR_MINUTES, TEN) is not None
-    assert best_cut(less, SIX, THOUSANDS, FOR_MINUTES, TEN, (), ENDS) is None
+    assert best_cut(less, history=SIX, sent=THOUSANDS, rates=FOR_MINUTES, terms=TEN) is not None
+    assert (
+        best_cut(
+            less, history=SIX, sent=THOUSANDS, rates=FOR_MINUTES, terms=TEN, lost=(), ends=ENDS
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(("rates", "start"), [(FOR_MINUTES, 4), (NO_ROOM, 4), (PREFIX, 7)])
 def test_under_pressure_the_mark_stands_where_it_is_found(rates: Rates, start: int) -> None:
     moment = BoundaryTerms(10, 20_000, is_over_budget=True)
-    same(best_cut([worth(7, 1.0)], SIX, THOUSANDS, rates, moment, (), ENDS), (start, 1.0, 0.0))
+    same(
+        best_cut(
+            [worth(7, 1.0)],
+            history=SIX,
+            sent=THOUSANDS,
+            rates=rates,
+            terms=moment,
+            lost=(),
+            ends=ENDS,
+        ),
+        (start, 1.0, 0.0),
+    )
 
 
 # Reasoning that is bound to what stands before it goes with a cut.
@@ -670,9 +774,11 @@ def test_what_reasoning_behind_a_cut_is_worth_adds_up_from_the_end() -> None:
 def test_a_cut_pays_for_the_reasoning_that_goes_with_it() -> None:
     lost = [900.0, 900.0, 500.0, 500.0, 500.0, 0.0]
     offers = [worth(7, 3_400.0)]
-    assert best_cut(offers, SIX, THOUSANDS, PREFIX, TEN) is not None
-    assert best_cut(offers, SIX, THOUSANDS, PREFIX, TEN, lost) is None
-    cut = best_cut([worth(7, 3_500.0)], SIX, THOUSANDS, PREFIX, TEN, lost)
+    assert best_cut(offers, history=SIX, sent=THOUSANDS, rates=PREFIX, terms=TEN) is not None
+    assert best_cut(offers, history=SIX, sent=THOUSANDS, rates=PREFIX, terms=TEN, lost=lost) is None
+    cut = best_cut(
+        [worth(7, 3_500.0)], history=SIX, sent=THOUSANDS, rates=PREFIX, terms=TEN, lost=lost
+    )
     assert cut is not None
     assert cut.price == pytest.approx(MARGIN * 0.9 * 3_000 + 500)
 
@@ -681,8 +787,18 @@ def test_a_cut_pays_for_the_reasoning_that_goes_with_it() -> None:
 def test_where_nothing_is_written_again_it_still_does(moment: BoundaryTerms) -> None:
     rates = FOR_MINUTES if moment.is_rewrite_free else NO_CACHE
     lost = [0.0, 0.0, 0.0, 500.0, 500.0, 0.0]
-    assert best_cut([worth(7, 400.0)], SIX, THOUSANDS, rates, moment, lost) is None
-    assert best_cut([worth(7, 600.0)], SIX, THOUSANDS, rates, moment, lost) is not None
+    assert (
+        best_cut(
+            [worth(7, 400.0)], history=SIX, sent=THOUSANDS, rates=rates, terms=moment, lost=lost
+        )
+        is None
+    )
+    assert (
+        best_cut(
+            [worth(7, 600.0)], history=SIX, sent=THOUSANDS, rates=rates, terms=moment, lost=lost
+        )
+        is not None
+    )
 
 
 # Against a plain search.
@@ -709,7 +825,7 @@ def test_no_other_cut_gains_more(
 ) -> None:
     offers = [worth(*one) for one in offered]
     sent = list(accumulate(sizes, initial=0))
-    cut = best_cut(offers, SIX, sent, rates, TEN)
+    cut = best_cut(offers, history=SIX, sent=sent, rates=rates, terms=TEN)
     gain = 0.0 if cut is None else cut.value - cut.price
     assert gain == pytest.approx(searched(offers, sent, rates))
     if cut is not None:

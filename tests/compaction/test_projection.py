@@ -228,8 +228,10 @@ def both(*several: Edits) -> Edits:
 
 
 def edited(format: str, request: Any, edits: Edits, memo: Memo | None = None) -> Compaction[Any]:
-    folded = fold_request(request, format, Policy(), Facts(), memo, passes=())
-    folded.state.take(edits(format, folded.state.index))
+    folded = fold_request(
+        request, format=format, policy=Policy(), facts=Facts(), memo=memo, passes=()
+    )
+    folded.state.take(edits(format, folded.state.transcript))
     return build_compaction(folded, request)
 
 
@@ -692,9 +694,13 @@ def test_what_was_encoded_is_remembered(
     for messages in (history, longer, longer):
         counts.clear()
         body = written(whole(format, messages), spelling)
-        warm = build_compaction(fold_request(body, format, policy, Facts(), memo), body)
+        warm = build_compaction(
+            fold_request(body, format=format, policy=policy, facts=Facts(), memo=memo), body
+        )
         told.append(len(counts))
-        cold = build_compaction(fold_request(body, format, policy, Facts(), None), body)
+        cold = build_compaction(
+            fold_request(body, format=format, policy=policy, facts=Facts(), memo=None), body
+        )
         assert (warm.request, warm.report) == (cold.request, cold.report)
         assert len(warm.report.edits) == 1
     assert told == [1, 0, 0]
@@ -754,8 +760,8 @@ def test_a_warm_projection_is_the_cold_one(format: str, as_bytes: bool) -> None:
         asked: Any = json.dumps(request).encode() if as_bytes else request
         warm = respool.compact(asked, format=format, policy=POLICY, memo=memo)
         assert warm.request == respool.compact(asked, format=format, policy=POLICY).request
-        state = fold_request(asked, format, POLICY, Facts(), memo).state
-        settled += state.rendered.settled is not None
+        state = fold_request(asked, format=format, policy=POLICY, facts=Facts(), memo=memo).state
+        settled += state.rendered.shared.settled is not None
     # Objects that went out are the caller's to change: they are made anew each time.
     assert settled > 10 if as_bytes else settled == 0, settled
 
@@ -767,7 +773,9 @@ def test_a_mark_of_ours_is_put_anew_into_what_is_settled() -> None:
         asked = json.dumps(request).encode()
         warm = respool.compact(asked, policy=PLANNED, memo=memo)
         assert warm.request == respool.compact(asked, policy=PLANNED).request
-        known = fold_request(asked, "anthropic", PLANNED, Facts(), memo).state.rendered.settled
+        known = fold_request(
+            asked, format="anthropic", policy=PLANNED, facts=Facts(), memo=memo
+        ).state.rendered.shared.settled
         if known is None or not known.variable_pieces:
             continue
         anew += 1
@@ -783,7 +791,7 @@ def test_objects_are_shared_where_nobody_changes_them(format: str) -> None:
     again, last = 0, dict[int, int]()
     for request in grown(format):
         body = ObjectBody(request, shares=True)
-        before = extend_fold(body, format, POLICY, Facts(), before)  # type: ignore[arg-type]
+        before = extend_fold(body, format=format, policy=POLICY, facts=Facts(), before=before)  # type: ignore[arg-type]
         pieces, _ = project(body, before.state, before.context)
         out = body.splice(pieces)
         assert out == respool.compact(request, format=format, policy=POLICY).request
@@ -815,8 +823,8 @@ def test_what_an_unsigned_turn_needs_is_settled_too(asks_at: int) -> None:
         cold = respool.compact(asked)
         assert (warm.request, warm.report) == (cold.request, cold.report)
         settled = fold_request(
-            asked, "gemini", respool.Policy(), Facts(), memo
-        ).state.rendered.settled
+            asked, format="gemini", policy=respool.Policy(), facts=Facts(), memo=memo
+        ).state.rendered.shared.settled
         ends.append(len(request["contents"]) - (0 if settled is None else settled.end))
         assert respool.check(json.loads(warm.request)) == []
     assert max(ends[40:]) < 40, "rows are looked at again"
@@ -841,7 +849,9 @@ def test_rows_are_settled_where_what_comes_is_tidied(format: str, mark: bool) ->
         asked = json.dumps({**session, FIELD[format]: held}).encode()
         warm = respool.compact(asked, format=format, policy=policy, memo=memo)
         assert warm.request == respool.compact(asked, format=format, policy=policy).request
-        settled = fold_request(asked, format, policy, Facts(), memo).state.rendered.settled
+        settled = fold_request(
+            asked, format=format, policy=policy, facts=Facts(), memo=memo
+        ).state.rendered.shared.settled
         left.append(end - (0 if settled is None else settled.end))
     assert max(left[40:]) < 50, "rows are looked at again"
 
@@ -854,9 +864,11 @@ def test_rows_are_settled_where_a_mark_of_ours_stands_beside_what_folded() -> No
         asked = json.dumps({"model": MODEL["anthropic"], "messages": marked(history[:end])})
         warm = respool.compact(asked, policy=policy, memo=memo)
         assert warm.request == respool.compact(asked, policy=policy).request
-        state = fold_request(asked, "anthropic", policy, Facts(), memo).state
-        beside = state.rendered.settled
-        if state.cut > 0 and any(edit.reason == "folded" for edit in warm.report.edits):
+        state = fold_request(
+            asked, format="anthropic", policy=policy, facts=Facts(), memo=memo
+        ).state
+        beside = state.rendered.shared.settled
+        if state.evaluation.cut > 0 and any(edit.reason == "folded" for edit in warm.report.edits):
             left.append(end - (0 if beside is None else beside.end))
     assert len(left) > 10
     assert sorted(left)[len(left) // 2] < 30, left

@@ -56,7 +56,7 @@ def add(history: IndexedHistory, number: int, turn: Turn) -> None:
     if turn.asked:
         answers.append(Part(Ref(row + 1, (1,)), "text", "user", turn.asked))
     noted = len(index.exchanges)
-    index.add_unit((row, row + 2), model, answers, False)
+    index.add_unit((row, row + 2), model, answers, locked=False)
     history.mentions.extend(index.units, index.parts, number)
     new = index.exchanges[noted:]
     history.ledger.extend(noted, exchanges=new, parts=index.parts, tools=Tools(), definitions={})

@@ -99,10 +99,10 @@ def found_in(format: str, did: Sequence[Done], policy: Policy) -> tuple[list[tup
     """Which calls fetched again what was cut, and from which; and how many asked for what stood."""
     grown(format, did, policy)
     whole = request(format, "go", *steps_of(did))
-    state = fold_request(whole, format, policy, Facts(), None).state
+    state = fold_request(whole, format=format, policy=policy, facts=Facts(), memo=None).state
     return [
-        (one.exchange, one.earlier_exchange) for one in state.refetched
-    ], state.repeated_requests
+        (one.exchange, one.earlier_exchange) for one in state.refetches.found
+    ], state.refetches.repeated_requests
 
 
 CASES: dict[str, tuple[list[Done], list[tuple[int, int]], int]] = {
@@ -164,9 +164,9 @@ def test_what_counts_as_fetched_again(format: str, case: str) -> None:
 def test_calls_of_one_turn_do_not_answer_one_another(format: str) -> None:
     both = [Exchange(lines("a"), tool="read", id=f"p{n}", args={"path": "a"}) for n in range(2)]
     whole = request(format, "go", both, *steps_of([NOTE, read("a")]))
-    state = fold_request(whole, format, STUB, Facts(), None).state
-    assert [(one.exchange, one.earlier_exchange) for one in state.refetched] == [(3, 1)]
-    assert state.repeated_requests == 0
+    state = fold_request(whole, format=format, policy=STUB, facts=Facts(), memo=None).state
+    assert [(one.exchange, one.earlier_exchange) for one in state.refetches.found] == [(3, 1)]
+    assert state.refetches.repeated_requests == 0
 
 
 def keep_half(view: View, policy: Policy) -> Iterator[Offer]:

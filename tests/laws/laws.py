@@ -168,7 +168,7 @@ def _is_record_of_all(ordinals: Sequence[int], original: str, format: str, reque
     for step in split_steps(codec, request[HISTORY[format]]):
         model = [part for message in step.model for part in codec.decode(0, message)]
         answers = [part for message in step.answers for part in codec.decode(0, message)]
-        index.add_unit((0, 0), model, answers, codec.has_locked_calls(model))
+        index.add_unit((0, 0), model, answers, locked=codec.has_locked_calls(model))
     at = 0
     for ordinal in ordinals:
         pair = index.exchanges[ordinal]

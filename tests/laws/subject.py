@@ -61,7 +61,9 @@ def compactor(*passes: Pass, format: str | None = None, usual: Policy = EAGER) -
         policy = usual if policy is None else policy
         chosen = () if policy.passes == () else passes
         try:
-            folded = fold_request(request, format, policy, Facts(), memo, passes=chosen)
+            folded = fold_request(
+                request, format=format, policy=policy, facts=Facts(), memo=memo, passes=chosen
+            )
             return build_compaction(folded, request)
         except (PassedThrough, UnreadableRequest) as why:
             return Compaction(request, Report(untouched=str(why)), {})

@@ -269,7 +269,7 @@ def advised(format: str, steps: list[Step]) -> dict[int, str]:
             made = codec.is_model_made(message)
             (model if made else answers).extend(codec.decode(row, message))
         at = len(index.exchanges)
-        unit = index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
+        unit = index.add_unit((step.at, step.at + len(step.messages)), model, answers, locked=False)
         assert ledger.extend(
             at, exchanges=index.exchanges[at:], parts=index.parts, tools=TOOLS, definitions={}
         )
@@ -320,8 +320,8 @@ def test_a_result_that_came_late_is_left_out_whoever_looks() -> None:
         Part(Ref(5, ()), "result", "tool", LOOM, id="c0"),
     ]
     index, ledger = TranscriptIndex(), Ledger()
-    index.add_unit((0, 3), parts[:2], parts[2:3], False)
-    index.add_unit((3, 6), parts[3:4], parts[4:], False)
+    index.add_unit((0, 3), parts[:2], parts[2:3], locked=False)
+    index.add_unit((3, 6), parts[3:4], parts[4:], locked=False)
     assert index.exchanges[0] == Exchange(0, 0, 0, 5)
     ledger.extend(0, exchanges=index.exchanges, parts=index.parts, tools=TOOLS, definitions={})
     assert [one.count for one in loop_calls(index, ledger).values()] == [2]

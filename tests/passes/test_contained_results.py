@@ -62,7 +62,14 @@ UNKNOWN = [Exchange("ok", id="edit", tool="mystery", args={"x": 1})]
 
 def compacts(format: str, *steps: Any, policy: Policy = EAGER) -> tuple[Compaction[Any], list[str]]:
     before = request(format, *steps)
-    folded = fold_request(before, format, policy, Facts(), None, (contained_results, covered_reads))
+    folded = fold_request(
+        before,
+        format=format,
+        policy=policy,
+        facts=Facts(),
+        memo=None,
+        passes=(contained_results, covered_reads),
+    )
     out = build_compaction(folded, before)
     assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
@@ -108,8 +115,15 @@ def test_of_reads_inside_one_another_all_name_the_largest(format: str) -> None:
     policy = EAGER.replace(reevaluate_tokens=100_000)
     steps = (read("a", arrow(50, 60), 50, 11), read("b", arrow(40, 90), 40, 51))
     before = request(format, "go", *steps, read("c", arrow(1, 200)), DONE)
-    folded = fold_request(before, format, policy, Facts(), None, (contained_results, covered_reads))
-    assert folded.state.edits == {}, "not evaluated yet"
+    folded = fold_request(
+        before,
+        format=format,
+        policy=policy,
+        facts=Facts(),
+        memo=None,
+        passes=(contained_results, covered_reads),
+    )
+    assert folded.state.edits.by_part == {}, "not evaluated yet"
     _, (first, second, third, _) = compacts(
         format, "go", [*steps[0], *steps[1], *read("c", arrow(1, 200))], DONE
     )
@@ -218,7 +232,12 @@ def test_a_read_that_is_named_is_not_taken_out_later(format: str) -> None:
     assert "call b;" in texts[0]
     assert texts[1] == arrow(40, 90)
     folded = fold_request(
-        once.request, format, EAGER, Facts(), None, (contained_results, covered_reads)
+        once.request,
+        format=format,
+        policy=EAGER,
+        facts=Facts(),
+        memo=None,
+        passes=(contained_results, covered_reads),
     )
     again = build_compaction(folded, once.request)
     assert again.report.edits == (), "nor when the projection itself comes back"

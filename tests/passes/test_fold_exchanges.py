@@ -80,7 +80,8 @@ def folded(
     )
     chosen = passes or (folding(EAGER),)
     out = build_compaction(
-        fold_request(source, format, policy, Facts(), memo, passes=chosen), source
+        fold_request(source, format=format, policy=policy, facts=Facts(), memo=memo, passes=chosen),
+        source,
     )
     assert out.report.failures == {}
     assert [p for p in respool.check(out.request, format=format) if p.severity == "error"] == []
@@ -626,7 +627,9 @@ def requests_until_full(
     passes = () if fold_pass is None else (fold_pass,)
     for end in range(1, len(turns)):
         source = session(format, *turns[:end])
-        found = fold_request(source, format, policy, Facts(), memo, passes=passes)
+        found = fold_request(
+            source, format=format, policy=policy, facts=Facts(), memo=memo, passes=passes
+        )
         if build_compaction(found, source).report.tokens_after > budget:
             return end
     return len(turns)

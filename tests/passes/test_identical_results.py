@@ -45,7 +45,10 @@ def compacts(
 ) -> tuple[Compaction[Any], list[str]]:
     """The request under these passes, and its results."""
     before = request(format, *steps)
-    out = build_compaction(fold_request(before, format, policy, Facts(), None, passes), before)
+    out = build_compaction(
+        fold_request(before, format=format, policy=policy, facts=Facts(), memo=None, passes=passes),
+        before,
+    )
     assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out, results(format, out.request)
@@ -238,8 +241,10 @@ def test_a_copy_that_is_leaned_on_stays_whole(format: str) -> None:
     policy = EAGER.replace(cap_chars=10_000)
     steps = (*twice(RUN), [Exchange("done", id="call_10")])
     before = request(format, *steps)
-    folded = fold_request(before, format, policy, Facts(), None, (identical_results,))
-    assert list(folded.state.leans.values()) == [(folded.state.index.results[0],)]
+    folded = fold_request(
+        before, format=format, policy=policy, facts=Facts(), memo=None, passes=(identical_results,)
+    )
+    assert list(folded.state.edits.dependencies.values()) == [(folded.state.transcript.results[0],)]
 
 
 @formats
@@ -263,7 +268,14 @@ def test_twice_is_once(format: str) -> None:
     steps = (*twice(RUN), *twice(READ)[1:], [Exchange("done", id="call_10")])
     once, _ = compacts(format, *steps)
     assert once.report.edits
-    folded = fold_request(once.request, format, EAGER, Facts(), None, (identical_results,))
+    folded = fold_request(
+        once.request,
+        format=format,
+        policy=EAGER,
+        facts=Facts(),
+        memo=None,
+        passes=(identical_results,),
+    )
     again = build_compaction(folded, once.request)
     assert again.report.edits == ()
     assert again.request is once.request
@@ -272,7 +284,9 @@ def test_twice_is_once(format: str) -> None:
 def test_a_call_whose_id_came_again_is_named_by_its_number() -> None:
     steps = ("go", [Exchange(LINES, id="same", **RUN)], [Exchange(LINES, id="same", **RUN)])
     before = request("gemini", *steps)
-    folded = fold_request(before, "gemini", EAGER, Facts(), None, (identical_results,))
+    folded = fold_request(
+        before, format="gemini", policy=EAGER, facts=Facts(), memo=None, passes=(identical_results,)
+    )
     (edit,) = build_compaction(folded, before).report.edits
     assert isinstance(edit, Replace)
     assert "the same as the result of call no. 1;" in edit.text

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 import respool
 from respool.edits import UNLIKELY_NEEDED, Edit, Offer, Replace
@@ -21,11 +20,11 @@ from respool.markers import OmissionMarker, find_marker, is_gap_line, parse_gap,
 from respool.passes.base import View, units_at_doubled_age
 from respool.passes.keep_lines import keep_lines
 from respool.policy import Policy
-from respool.tokens import counter_for
 from tests.forecast.support import IndexedHistory, Turn, history_of, numbered, reads, result, runs
 from tests.laws.sessions import prose
 from tests.support.coding_sessions import bash, done, read
 from tests.support.formats import FORMATS, Exchange, request, results
+from tests.support.states import context_with, state_with, view_with
 
 RATE = 1e-3
 OTHER = Turn("Bash", {"command": "true"}, "ok")
@@ -161,17 +160,18 @@ def view(
     history: IndexedHistory, fresh_from: int = 0, in_force: dict[int, Edit] | None = None
 ) -> View:
     index = history.transcript
-    counter = counter_for("anthropic", None)
-    return View(
-        index,
-        [-1] * len(index.parts),
-        fresh_from,
-        index.units[-1].answers_from,
-        (-1, -1),
-        counter,
-        in_force or {},
-        ledger=history.ledger,
-        mentions=history.mentions,
+    state = state_with(
+        analysis__ledger=history.ledger,
+        analysis__mentions=history.mentions,
+        evaluation__fresh_from=fresh_from,
+        evaluation__due_from=fresh_from,
+        edits__by_part=in_force or {},
+        tokens__exact=[-1] * len(index.parts),
+    )
+    seen = View(state, context_with(), "epoch", index.units[-1].answers_from)
+    # Nothing of it is protected.
+    return view_with(
+        seen, transcript=index, first_user=(-1, -1), pinned=(), kept_from=None, fair_risk=1e-4
     )
 
 
@@ -181,7 +181,7 @@ def offers(
     in_force: dict[int, Edit] | None = None,
     fair_risk: float = 1e-4,
 ) -> list[Offer]:
-    seen = replace(view(history, fresh_from, in_force), fair_risk=fair_risk)
+    seen = view_with(view(history, fresh_from, in_force), fair_risk=fair_risk)
     return list(keep_lines(seen, Policy()))
 
 
@@ -258,9 +258,9 @@ class TestPass:
     def test_what_must_stay_may_lose_lines_only_where_that_is_allowed(self):
         history = history_of(runs("make", LOG), *[OTHER] * 16)
         at = result(history)
-        kept = replace(view(history), pinned={at})
+        kept = view_with(view(history), pinned={at})
         assert list(keep_lines(kept, Policy())) == []
-        partly = list(keep_lines(replace(kept, in_part={at}), Policy()))
+        partly = list(keep_lines(view_with(kept, in_part={at}), Policy()))
         assert [offer.edit.part for offer in partly if isinstance(offer.edit, Replace)] == [at]
 
     def test_what_was_not_noted_is_left_alone(self):

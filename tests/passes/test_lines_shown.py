@@ -66,12 +66,21 @@ def write(id: str, text: str, path: str = "/r/loom.py") -> list[Exchange]:
 def folds(
     format: str, *steps: Any, policy: Policy = EAGER, passes: Any = (lines_shown,)
 ) -> FoldedRequest:
-    return fold_request(request(format, *steps), format, policy, Facts(), None, passes)
+    return fold_request(
+        request(format, *steps),
+        format=format,
+        policy=policy,
+        facts=Facts(),
+        memo=None,
+        passes=passes,
+    )
 
 
 def compacts(format: str, *steps: Any, policy: Policy = EAGER) -> tuple[Compaction[Any], list[str]]:
     before = request(format, *steps)
-    folded = fold_request(before, format, policy, Facts(), None, (lines_shown,))
+    folded = fold_request(
+        before, format=format, policy=policy, facts=Facts(), memo=None, passes=(lines_shown,)
+    )
     out = build_compaction(folded, before)
     assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
@@ -264,7 +273,9 @@ def test_none_leans_on_one_that_came_with_it_and_is_cut_itself(format: str) -> N
 
 def again(format: str, out: Compaction[Any]) -> tuple[Any, ...]:
     """What is done to a projection that comes back."""
-    folded = fold_request(out.request, format, EAGER, Facts(), None, (lines_shown,))
+    folded = fold_request(
+        out.request, format=format, policy=EAGER, facts=Facts(), memo=None, passes=(lines_shown,)
+    )
     return build_compaction(folded, out.request).report.edits
 
 
@@ -283,9 +294,9 @@ def test_of_many_sources_four_are_used(format: str) -> None:
     pieces = [bare((first, first + 19)) for first in range(1, 120, 20)]
     before = [read(id, piece) for id, piece in zip("acdefg", pieces, strict=True)]
     folded = folds(format, "go", *before, read("b", "".join(pieces)))
-    (leans,) = folded.state.leans.values()
+    (leans,) = folded.state.edits.dependencies.values()
     assert len(leans) == 4
-    (edit,) = folded.state.edits.values()
+    (edit,) = folded.state.edits.by_part.values()
     assert isinstance(edit, Replace)
     kept = edit.text.split("\n")
     assert kept == [FILE[0], gap_line(79, "lines"), *lines(81, 120), kept[-1]]
@@ -306,12 +317,14 @@ def test_a_result_of_several_texts() -> None:
     before = request("anthropic", "go", read("a", WHOLE), read("b", ""))
     blocks = [{"type": "text", "text": bare((40, 64))}, {"type": "text", "text": bare((70, 90))}]
     before["messages"][-1]["content"][0]["content"] = blocks
-    folded = fold_request(before, "anthropic", EAGER, Facts(), None, (lines_shown,))
+    folded = fold_request(
+        before, format="anthropic", policy=EAGER, facts=Facts(), memo=None, passes=(lines_shown,)
+    )
     out = build_compaction(folded, before)
     assert respool.check(out.request, format="anthropic") == []
-    (edit,) = folded.state.edits.values()
+    (edit,) = folded.state.edits.by_part.values()
     assert isinstance(edit, Replace)
-    original = folded.state.index.parts[edit.part].text
+    original = folded.state.transcript.parts[edit.part].text
     assert _restored(folded, edit) == original
     assert results("anthropic", out.request)[-1] == edit.text
 
@@ -322,7 +335,14 @@ def test_a_result_that_comes_late() -> None:
     before = request("openai-responses", "go", read("a", WHOLE), DONE)
     before["input"].insert(1, slow)
     before["input"].append({"type": "function_call_output", "call_id": "s", "output": PART})
-    folded = fold_request(before, "openai-responses", EAGER, Facts(), None, (lines_shown,))
+    folded = fold_request(
+        before,
+        format="openai-responses",
+        policy=EAGER,
+        facts=Facts(),
+        memo=None,
+        passes=(lines_shown,),
+    )
     out = build_compaction(folded, before)
     remains = shown(PART, 23, FILE[39], gap_line(23, "lines"), FILE[63])
     assert results("openai-responses", out.request) == [WHOLE, "done", remains]
@@ -352,21 +372,29 @@ def test_an_epoch_that_cuts_the_source_gives_the_lines_back(format: str) -> None
     long = bare((1, 1500), of=[*FILE, *(f"and then thread {number}" for number in range(1300))])
     steps = ("go", read("a", long), read("b", PART))
     state = folds(format, *steps, policy=PRICED, passes=BOTH).state
-    leaner, source = state.index.results[1], state.index.results[0]
-    assert state.leans == {leaner: (source,)}
+    leaner, source = state.transcript.results[1], state.transcript.results[0]
+    assert state.edits.dependencies == {leaner: (source,)}
     before = request(format, *steps, DONE)
-    folded = fold_request(before, format, PRICED, Facts(), None, BOTH)
+    folded = fold_request(
+        before, format=format, policy=PRICED, facts=Facts(), memo=None, passes=BOTH
+    )
     out = build_compaction(folded, before)
     first, second, _ = results(format, out.request)
     assert find_marker(first) is not None
     assert second == PART
-    assert (set(folded.state.edits), folded.state.leans) == ({source}, {})
-    assert folded.state.claimed == {source}
-    assert folded.state.saved == folded.state.edits[source].saved
-    assert out.report.tokens_before - out.report.tokens_after == folded.state.edits[source].saved
+    assert (set(folded.state.edits.by_part), folded.state.edits.dependencies) == ({source}, {})
+    assert folded.state.edits.claimed == {source}
+    assert folded.state.edits.saved == folded.state.edits.by_part[source].saved
+    assert (
+        out.report.tokens_before - out.report.tokens_after
+        == folded.state.edits.by_part[source].saved
+    )
     memo = Memo()
     for one in (request(format, *steps), before):
-        warm = build_compaction(fold_request(one, format, PRICED, Facts(), memo, BOTH), one)
+        warm = build_compaction(
+            fold_request(one, format=format, policy=PRICED, facts=Facts(), memo=memo, passes=BOTH),
+            one,
+        )
     assert warm.request == out.request
     lean = out.request[FIELD[format]]
     assert lean[-3:] == before[FIELD[format]][-3:]
@@ -376,15 +404,15 @@ def test_an_epoch_that_cuts_the_source_gives_the_lines_back(format: str) -> None
 def test_a_source_whose_leaners_save_more_stays(format: str) -> None:
     steps = ("go", read("a", WHOLE), read("b", WHOLE), read("c", WHOLE), DONE)
     state = folds(format, *steps, policy=PRICED, passes=BOTH).state
-    first, *others = state.index.results[:3]
-    assert set(state.edits) == set(others)
-    assert state.leans == dict.fromkeys(others, (first,))
+    first, *others = state.transcript.results[:3]
+    assert set(state.edits.by_part) == set(others)
+    assert state.edits.dependencies == dict.fromkeys(others, (first,))
 
 
 @formats
 def test_taken_at_once_no_cut_hits_what_is_leaned_on(format: str) -> None:
     state = folds(format, "go", read("a", WHOLE), read("b", PART), DONE, passes=BOTH).state
-    assert set(state.edits) == {state.index.results[1]}
+    assert set(state.edits.by_part) == {state.transcript.results[1]}
 
 
 # Laws.
@@ -434,8 +462,10 @@ SESSIONS = st.lists(st.lists(CALLS, min_size=1, max_size=3), min_size=2, max_siz
 def _restored(folded: FoldedRequest, edit: Replace) -> str:
     """The text again, from what remains: every line of a hole must stand in what it leans on."""
     state = folded.state
-    original = state.index.parts[edit.part].text.split("\n")
-    texts = [part_text(state.index.parts[source]) for source in state.leans[edit.part]]
+    original = state.transcript.parts[edit.part].text.split("\n")
+    texts = [
+        part_text(state.transcript.parts[source]) for source in state.edits.dependencies[edit.part]
+    ]
     there = {parse_line(one) for text in texts for one in text.split("\n")}
     *kept, marker = edit.text.split("\n")
     found: list[str] = []
@@ -469,17 +499,22 @@ def test_laws(format: str) -> None:
     def holds(steps: list[Any]) -> None:
         before = request(format, *steps)
         every = EAGER.replace(line_number_interval=1)  # so that what is left out can be put back
-        folded = fold_request(before, format, every, Facts(), None, (lines_shown,))
+        folded = fold_request(
+            before, format=format, policy=every, facts=Facts(), memo=None, passes=(lines_shown,)
+        )
         state, out = folded.state, build_compaction(folded, before)
         assert respool.check(out.request, format=format) == []
-        for part, edit in state.edits.items():
+        for part, edit in state.edits.by_part.items():
             assert isinstance(edit, Replace)
-            original = state.index.parts[part].text
+            original = state.transcript.parts[part].text
             assert _restored(folded, edit) == original
             assert respool.expand(edit.original, out) == original
             assert len(edit.text) < len(original)
             assert edit.saved >= 40
-            assert all(one not in state.claimed and one < part for one in state.leans[part])
+            assert all(
+                one not in state.edits.claimed and one < part
+                for one in state.edits.dependencies[part]
+            )
         assert again(format, out) == ()
 
     holds()

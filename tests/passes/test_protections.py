@@ -43,7 +43,9 @@ def index(format: str, *steps: Any) -> TranscriptIndex:
     """The history that a request holds; its first message is the first part."""
     body = request(format, "go", *steps)
     policy = Policy(passes=(), repair=False)
-    return fold_request(body, format, policy, Facts(), None).state.index
+    return fold_request(
+        body, format=format, policy=policy, facts=Facts(), memo=None
+    ).state.transcript
 
 
 def rows(history: TranscriptIndex, first: int) -> int:
@@ -275,15 +277,15 @@ def alone(name: str, pins: Collection[str], steps: Sequence[list[Exchange]]) -> 
         budget=2_500 if name == "fold_exchanges" else None,
     )
     body = request("anthropic", "go", *steps)
-    state = fold_request(body, "anthropic", policy, Facts(), None).state
-    assert state.failures == {}
+    state = fold_request(body, format="anthropic", policy=policy, facts=Facts(), memo=None).state
+    assert state.evaluation.failures == {}
     return state
 
 
 def cut_by(name: str, pins: Collection[str], steps: Sequence[list[Exchange]] = BUSY) -> set[str]:
     """The calls of a busy session that a pass touches."""
     state = alone(name, pins, steps)
-    return {state.index.parts[part].id for part in state.claimed}
+    return {state.transcript.parts[part].id for part in state.edits.claimed}
 
 
 @pytest.mark.parametrize("name", CUTTING)
@@ -335,7 +337,7 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
 
 def test_an_image_that_the_user_sent_is_no_part_of_a_result_before_it() -> None:
     index = fetch(("note", "{}", "text"))
-    index.add_unit((2, 3), [], [Part(Ref(2, ("content", 0)), "media", "user", "")], False)
+    index.add_unit((2, 3), [], [Part(Ref(2, ("content", 0)), "media", "user", "")], locked=False)
     pins = Protections(index, Ledger(), Policy(pin_calls=("0",)), ())
     assert [pins.reason_for(at) for at in range(3)] == ["pinned call 0", "pinned call 0", None]
 
@@ -646,7 +648,7 @@ def fetch(*calls: tuple[str, str, str]) -> TranscriptIndex:
     for at, (tool, args, said) in enumerate(calls):
         asked = Part(Ref(2 * at, ()), "call", "model", args, id=str(at), name=tool)
         answer = Part(Ref(2 * at + 1, ()), "result", "tool", said, id=str(at))
-        index.add_unit((2 * at, 2 * at + 2), [asked], [answer], False)
+        index.add_unit((2 * at, 2 * at + 2), [asked], [answer], locked=False)
     return index
 
 

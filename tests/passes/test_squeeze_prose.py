@@ -74,7 +74,9 @@ def compacts(format: str, before: dict[str, Any], keep: int = 1) -> Compaction[A
     policy = Policy(
         cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=keep
     )
-    folded = fold_request(before, format, policy, Facts(), None, (squeeze_prose,))
+    folded = fold_request(
+        before, format=format, policy=policy, facts=Facts(), memo=None, passes=(squeeze_prose,)
+    )
     out = build_compaction(folded, before)
     assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}

@@ -38,7 +38,9 @@ def stubbed(
         errors_verbatim=verbatim,
     )
     source = request(format, *steps)
-    folded = fold_request(source, format, policy, Facts(), None, passes=(stub_results,))
+    folded = fold_request(
+        source, format=format, policy=policy, facts=Facts(), memo=None, passes=(stub_results,)
+    )
     out = build_compaction(folded, source)
     assert out.report.failures == {}
     assert respool.check(out.request, format=format) == []
@@ -175,7 +177,9 @@ def test_a_line_is_written_once(format: str) -> None:
 def test_nothing_is_offered_on_its_own_output(format: str) -> None:
     out, _ = stubbed(format, *then_others(format, ran(format, "cat a.py", CODE)))
     policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1)
-    folded = fold_request(out.request, format, policy, Facts(), None, passes=(stub_results,))
+    folded = fold_request(
+        out.request, format=format, policy=policy, facts=Facts(), memo=None, passes=(stub_results,)
+    )
     assert build_compaction(folded, out.request).report.edits == ()
 
 

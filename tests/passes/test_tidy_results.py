@@ -48,7 +48,10 @@ def tidied(format: str, *steps: Any) -> tuple[Compaction[Any], list[str]]:
     """The request with its results as they are sent the first time."""
     before = request(format, *steps)
     out = build_compaction(
-        fold_request(before, format, EAGER, Facts(), None, (tidy_results,)), before
+        fold_request(
+            before, format=format, policy=EAGER, facts=Facts(), memo=None, passes=(tidy_results,)
+        ),
+        before,
     )
     assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
@@ -179,7 +182,10 @@ def test_who_wants_all_numbers_gets_them(format: str) -> None:
     before = request(format, "go", [Exchange(NUMBERED, **READ)])
     policy = EAGER.replace(line_number_interval=1)
     out = build_compaction(
-        fold_request(before, format, policy, Facts(), None, (tidy_results,)), before
+        fold_request(
+            before, format=format, policy=policy, facts=Facts(), memo=None, passes=(tidy_results,)
+        ),
+        before,
     )
     assert results(format, out.request) == [UNPADDED]
 
@@ -237,7 +243,9 @@ def test_a_failed_result_keeps_every_word_and_its_flag() -> None:
 def test_twice_is_once(format: str) -> None:
     steps = [Exchange(text, id=f"c{k}", **about) for k, (_, text, about, _) in enumerate(SHOWN)]
     once, _ = tidied(format, "go", *([step] for step in steps))
-    folded = fold_request(once.request, format, EAGER, Facts(), None, (tidy_results,))
+    folded = fold_request(
+        once.request, format=format, policy=EAGER, facts=Facts(), memo=None, passes=(tidy_results,)
+    )
     twice = build_compaction(folded, once.request)
     assert twice.report.edits == ()
     assert twice.request is once.request

@@ -57,7 +57,12 @@ def trimmed(
         trim_on_arrival=True,
         trim_kinds=trim_kinds,
     )
-    out = build_compaction(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
+    out = build_compaction(
+        fold_request(
+            body, format=format, policy=policy, facts=Facts(), memo=None, passes=(trim_results,)
+        ),
+        body,
+    )
     assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out, results(format, out.request)
@@ -201,7 +206,12 @@ def test_an_epoch_that_comes_late_finds_all_that_grew_old(format: str) -> None:
     steps = [[bash(f"make part{n}", BUILD + f"\n{n}", f"call_{n}")] for n in range(12)]
     body = request(format, "go", *steps, done())
     policy = Policy(reevaluate_tokens=4_000, reevaluate_ratio=0.0, eager=True, keep_exchanges=2)
-    out = build_compaction(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
+    out = build_compaction(
+        fold_request(
+            body, format=format, policy=policy, facts=Facts(), memo=None, passes=(trim_results,)
+        ),
+        body,
+    )
     cut = [find_marker(text) is not None for text in results(format, out.request)]
     assert cut[:6] == [True] * 6
     assert cut[-2:] == [False] * 2
@@ -256,7 +266,9 @@ def test_a_missing_line_is_never_silently_missing() -> None:
 def test_what_was_shaped_is_not_shaped_again(format: str) -> None:
     once, _ = trimmed(format, *old(BUILD))
     policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0)
-    folded = fold_request(once.request, format, policy, Facts(), None, (trim_results,))
+    folded = fold_request(
+        once.request, format=format, policy=policy, facts=Facts(), memo=None, passes=(trim_results,)
+    )
     twice = build_compaction(folded, once.request)
     assert twice.report.edits == ()
     assert twice.request is once.request

@@ -196,7 +196,7 @@ def history(*units: str) -> Transcript:
             for at, letter in enumerate(unit)
         ]
         model = [part for part in parts if part.speaker == "model"]
-        index.add_unit((2 * number, 2 * number + 2), model, parts[len(model) :], False)
+        index.add_unit((2 * number, 2 * number + 2), model, parts[len(model) :], locked=False)
     return index.freeze()
 
 
@@ -267,7 +267,7 @@ def test_what_follows_results_opens_a_turn_if_the_user_says_it(
 ) -> None:
     index = TranscriptIndex()
     call, result = _part(0, 0, "c", 0), _part(1, 0, "r", 0)
-    index.add_unit((0, 3), [call], [result, Part(Ref(2, ()), kind, speaker, "words")], False)
+    index.add_unit((0, 3), [call], [result, Part(Ref(2, ()), kind, speaker, "words")], locked=False)
     assert is_turn_start(index, 1) is opens
     assert is_turn_start(index, 0)
     assert running_turn_start(index) == 0, "its calls are answered, but nothing has followed them"
@@ -415,8 +415,10 @@ def _changes(draw: st.DrawFn, told: ReadOnlyTranscript, first: int) -> list[Edit
 def test_whatever_changes_the_reasoning_that_is_left_is_valid(
     body: dict[str, Any], data: st.DataObject
 ) -> None:
-    state = fold_request(body, "anthropic", Policy(), Facts(), None, passes=()).state
-    told = state.index
+    state = fold_request(
+        body, format="anthropic", policy=Policy(), facts=Facts(), memo=None, passes=()
+    ).state
+    told = state.transcript
     binding = binding_of("anthropic", {**body, "model": "claude-opus-5-5"})
     edits = data.draw(_changes(told, first_changeable_part(told, binding, ())))
     gone = {
@@ -428,7 +430,7 @@ def test_whatever_changes_the_reasoning_that_is_left_is_valid(
     position = first_breaking_part(told, edits, ())
     if position is not None:
         edits += drop_bound_reasoning(told, position, gone, lambda at: 1)
-    sent = projected(body, edits, state.prefix)
+    sent = projected(body, edits, state.prefix.hash)
     assert accepts(sent, body)
     assert problems_of(sent) == problems_of(body)
 
@@ -438,11 +440,13 @@ def test_whatever_changes_the_reasoning_that_is_left_is_valid(
 def test_behind_any_cut_all_reasoning_goes_and_all_before_it_stays(
     body: dict[str, Any], data: st.DataObject
 ) -> None:
-    state = fold_request(body, "anthropic", Policy(), Facts(), None, passes=()).state
-    told = state.index
+    state = fold_request(
+        body, format="anthropic", policy=Policy(), facts=Facts(), memo=None, passes=()
+    ).state
+    told = state.transcript
     position = data.draw(st.integers(-1, len(told.parts) - 1))
     drops = drop_bound_reasoning(told, position, (), lambda at: 1)
-    left = signatures(projected(body, drops, state.prefix))
+    left = signatures(projected(body, drops, state.prefix.hash))
     here = {told.parts[position].ref.row} if position >= 0 else set[int]()
     thoughts = [at for unit in told.units for at in unit.reasoning]
     safe = [at for at in thoughts if at <= position and told.parts[at].ref.row not in here]
@@ -462,13 +466,15 @@ def test_in_manual_mode_no_cut_reaches_a_running_turn(
         if message["role"] == "assistant":
             message["content"].insert(0, thought)
     body |= {"thinking": thinking, "model": "claude-opus-4-6"}
-    state = fold_request(body, "anthropic", Policy(), Facts(), None, passes=()).state
-    told, binding = state.index, binding_of("anthropic", {**body, "model": "claude-opus-5-5"})
+    state = fold_request(
+        body, format="anthropic", policy=Policy(), facts=Facts(), memo=None, passes=()
+    ).state
+    told, binding = state.transcript, binding_of("anthropic", {**body, "model": "claude-opus-5-5"})
     first_result = told.results[0]
     assert can_change_at(told, first_result, binding, ()) is may
     assert can_change_at(told, told.results[-1], binding, ())
     drops = drop_bound_reasoning(told, first_result, (), lambda at: 1)
-    sent = projected(body, drops, state.prefix)
+    sent = projected(body, drops, state.prefix.hash)
     assert problems_of(body) == []
     assert problems_of(sent) == wrong
 

@@ -288,7 +288,9 @@ def test_decisions_do_not_turn_with_how_far_a_mark_is() -> None:
 
 def folded(*messages: Any) -> FoldedRequest:
     request = asked([*messages, u(text("on", cache_control=MARK))])
-    return fold_request(request, "anthropic", Policy(passes=()), Facts(), None)
+    return fold_request(
+        request, format="anthropic", policy=Policy(passes=()), facts=Facts(), memo=None
+    )
 
 
 THOUGHT = folded(
@@ -320,17 +322,25 @@ def test_which_block_carries_it(case: str) -> None:
     cut, gone, expected = CARRIERS[case]
     state = THOUGHT.state
     mark = own_breakpoint(
-        THOUGHT.body, state.index, sources=state.sources, cut=cut, is_gone=gone.__contains__
+        THOUGHT.body,
+        state.transcript,
+        sources=state.repairs.sources,
+        cut=cut,
+        is_gone=gone.__contains__,
     )
     assert (None if mark is None else mark.part) == expected
     if mark is not None:
-        assert (mark.ref, mark.mark, mark.saved) == (state.index.parts[mark.part].ref, MARK, 0)
+        assert (mark.ref, mark.mark, mark.saved) == (state.transcript.parts[mark.part].ref, MARK, 0)
 
 
 def test_the_mark_is_a_copy_of_the_client_s() -> None:
     state = THOUGHT.state
     mark = own_breakpoint(
-        THOUGHT.body, state.index, sources=state.sources, cut=6, is_gone=lambda _: False
+        THOUGHT.body,
+        state.transcript,
+        sources=state.repairs.sources,
+        cut=6,
+        is_gone=lambda _: False,
     )
     assert mark is not None
     assert mark.mark is not THOUGHT.body.message(6)["content"][0]["cache_control"]

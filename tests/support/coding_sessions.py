@@ -64,7 +64,9 @@ def run(
 def run_on(offer_pass: Pass, format: str, body: Any, keep: int = 0) -> Compaction[Any]:
     """A request compacted by one pass at every boundary."""
     policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=keep)
-    folded = fold_request(body, format, policy, Facts(), None, passes=(offer_pass,))
+    folded = fold_request(
+        body, format=format, policy=policy, facts=Facts(), memo=None, passes=(offer_pass,)
+    )
     return build_compaction(folded, body)
 
 
@@ -150,7 +152,9 @@ def _compactor(offer_pass: Pass, format: str) -> Compact:
         request: Any, *, policy: Policy | None = None, memo: Memo | None = None
     ) -> Compaction[Any]:
         passes = () if policy is IDLE else (offer_pass,)
-        folded = fold_request(request, format, policy or eager, Facts(), memo, passes=passes)
+        folded = fold_request(
+            request, format=format, policy=policy or eager, facts=Facts(), memo=memo, passes=passes
+        )
         return build_compaction(folded, request)
 
     return compact

@@ -259,7 +259,9 @@ def test_fields_are_read_where_the_model_stands_elsewhere(given: str) -> None:
         fields = complete_fields(body.fields, model) or {}
         said = {"model": model, "generationConfig": request["generationConfig"]}
         assert {name: fields.get(name) for name in said} == said
-        setting = fold_request(body, "gemini", Policy(), Facts(), None, model=model).context
+        setting = fold_request(
+            body, format="gemini", policy=Policy(), facts=Facts(), memo=None, model=model
+        ).context
         assert setting.fetch_tool == "respool_expand"
 
 

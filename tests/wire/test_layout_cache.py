@@ -213,8 +213,12 @@ def test_a_setting_is_what_it_would_be_alone(model: str | None) -> None:
         for marked in (False, True):
             for facts in (respool.Facts(), respool.Facts(cold=frozenset({"ab"}))):
                 body = request([said(0), said(1, marked=marked)], field)
-                warm = fold_request(body, format, policy, facts, memo, model=model).context
-                cold = fold_request(body, format, policy, facts, None, model=model).context
+                warm = fold_request(
+                    body, format=format, policy=policy, facts=facts, memo=memo, model=model
+                ).context
+                cold = fold_request(
+                    body, format=format, policy=policy, facts=facts, memo=None, model=model
+                ).context
                 told = [replace(one, encode=None, start=b"", fields=None) for one in (warm, cold)]
                 assert told[0] == told[1]
 

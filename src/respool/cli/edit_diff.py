@@ -48,9 +48,9 @@ class PartChange(Struct, frozen=True):
 
 def list_changes(folded: FoldedRequest, history: str) -> Iterator[PartChange]:
     """List every part that an edit changes or removes, in order."""
-    parts = folded.state.index.parts
+    parts = folded.state.transcript.parts
     for edit in edits_in_force(folded.state):
-        for position in sorted(touched_parts(edit, folded.state.index)):
+        for position in sorted(touched_parts(edit, folded.state.transcript)):
             part = parts[position]
             before, after = part.text, _text_after(edit)
             if isinstance(edit, Advise):

@@ -70,7 +70,9 @@ def _fold_and_report(
     data = read_input(file)
     try:
         with notice_if_slow(file, data):
-            folded = fold_request(data, format, policy, Facts(), None, trace=debug)
+            folded = fold_request(
+                data, format=format, policy=policy, facts=Facts(), memo=None, trace=debug
+            )
             return compaction_of(folded, data).report, folded
     except (PassedThrough, UnreadableRequest) as why:
         check_input(file, data, format)
@@ -83,7 +85,11 @@ def explanation(report: respool.Report, folded: FoldedRequest | None = None) -> 
         return [f"Passed through unchanged: {report.untouched}"]
     sections: list[Table | str] = [_summary_line(report)]
     if not report.edits:
-        sections.append(_describe_no_edits(report, 0 if folded is None else len(folded.state.pool)))
+        sections.append(
+            _describe_no_edits(
+                report, 0 if folded is None else len(folded.state.evaluation.waiting)
+            )
+        )
     advice = [edit for edit in report.edits if isinstance(edit, Advise)]
     if len(report.edits) > len(advice):
         sections.append(_edit_table(report, folded))
@@ -201,6 +207,6 @@ def _original_refs(edit: Edit, folded: FoldedRequest | None) -> list[str]:
         return [edit.original]
     if folded is None or edit.reason == FOLDED or isinstance(edit, PlaceBreakpoint | Advise):
         return []
-    index = folded.state.index
+    index = folded.state.transcript
     texts = (index.parts[part].text for part in touched_parts(edit, index))
     return [reference(text) for text in texts if text]

@@ -11,53 +11,61 @@ from ..edits import ADVISED, Advise
 from ..loops import advice
 from ..markers import advice_line, append_advice, strip_advice
 from ..transcript import Exchange, Part, ReadOnlyTranscript, Unit
-from .state import Context, State
+from .context import Context
+from .state import State
 from .window import is_over_window
 
 
-def give_advice(state: State, setting: Context) -> Sequence[int]:
-    """Give advice on what came last, and name the parts that got some; nothing was sent yet."""
-    unseen_from = state.index.units[-1].answers_from
-    if not setting.policy.advise or unseen_from == len(state.index.parts):
+def give_advice(state: State, context: Context) -> Sequence[int]:
+    """Add advice to new results; return their parts. None of them was sent yet."""
+    unseen_from = state.unseen_from
+    if not context.policy.advise or unseen_from == len(state.transcript.parts):
         return ()
     try:
-        said = dict(advice(TranscriptWithoutAdvice(state.index), state.ledger, unseen_from))
+        said = dict(
+            advice(TranscriptWithoutAdvice(state.transcript), state.analysis.ledger, unseen_from)
+        )
     except Exception as error:  # noqa: BLE001 (advice must not cost the user a request)
-        state.failures["advise"] = f"{type(error).__name__}: {error}"
+        state.evaluation.failures["advise"] = f"{type(error).__name__}: {error}"
         return ()
     given = [part for part in sorted(said) if part >= unseen_from and _can_take_advice(state, part)]
     for part in given:
-        state.take([_advice_edit(state, setting, part, advice_line(said[part]))])
+        state.take([_advice_edit(state, context, part, advice_line(said[part]))])
     return given
 
 
-def withdraw_if_over(state: State, setting: Context, given: Collection[int]) -> None:
-    """Take back what was just given, if there is no room for it."""
-    if given and is_over_window(state, setting):
+def withdraw_if_over(state: State, context: Context, given: Collection[int]) -> None:
+    """Withdraw new advice where it exceeds the window."""
+    if given and is_over_window(state, context):
         for part in given:
             state.withdraw_advice(part)
 
 
-def _advice_edit(state: State, setting: Context, part: int, line: str) -> Advise:
-    said, count = state.text_of(part), setting.counter.count
-    call = state.index.call_of(part)
+def _advice_edit(state: State, context: Context, part: int, line: str) -> Advise:
+    said, count = state.text_of(part), context.counter.count
+    call = state.transcript.call_of(part)
     evidence = f"on {call.name}" if call is not None and call.name else "on a call"
     saved = count(said) - count(append_advice(said, line))
-    return Advise(part, state.index.parts[part].ref, line, ADVISED, evidence, saved)
+    return Advise(part, state.transcript.parts[part].ref, line, ADVISED, evidence, saved)
 
 
 def _can_take_advice(state: State, position: int) -> bool:
-    """Whether a part is a result that can say more, and has no advice yet: a client may echo it."""
-    part = state.index.parts[position]
-    if part.kind != "result" or part.server or part.signed or state.index.exchange_of[position] < 0:
+    """Return whether a part is a result that can take advice; a client may echo older advice."""
+    part = state.transcript.parts[position]
+    if (
+        part.kind != "result"
+        or part.server
+        or part.signed
+        or state.transcript.exchange_of[position] < 0
+    ):
         return False
     if strip_advice(part.text) is not part.text:
         return False
-    return bool(part.text) or not _has_media(state.index, position)
+    return bool(part.text) or not _has_media(state.transcript, position)
 
 
 def _has_media(history: ReadOnlyTranscript, position: int) -> bool:
-    """Whether a result holds an image or such: one that has no words may take none."""
+    """Return whether a result holds media: one without text may take none."""
     if position + 1 == len(history.parts):
         return False
     ref, after = history.parts[position].ref, history.parts[position + 1]
@@ -102,7 +110,7 @@ class TranscriptWithoutAdvice:
 
 
 class _PartsWithoutAdvice(Sequence[Part]):
-    """Parts that are looked at when they are asked for: most never are."""
+    """Parts without advice, stripped on access."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts

@@ -15,6 +15,7 @@ def _saved_tokens(offer: Offer) -> float:
 
 def choose_compatible(
     offers: Iterable[Offer],
+    *,
     edits: Mapping[int, Edit],
     claimed: Collection[int],
     dependencies: Collection[int],
@@ -23,21 +24,19 @@ def choose_compatible(
 ) -> list[Offer]:
     """The offers to take: of several for one part, the one that is worth most.
 
-    Edits in force stay, unless an offer for the same part saves more: `claimed` are the parts that
-    they touch, `whole` those that they lean on. An offer that leans on a part is taken only while
-    that part stays whole; one that was only tidied still is.
+    Edits in force stay, unless an offer for the same part saves more. `claimed` are the parts that
+    they touch, `dependencies` those that they need whole. An offer that depends on a part is taken
+    only while that part stays whole; a tidied part counts as whole.
     """
     taken: list[Offer] = []
     new: set[int] = set()
-    cut: set[int] = set()  # of them, those that no longer say all that they said
-    leaned_on: set[int] = set()
+    cut: set[int] = set()  # those of them that are no longer whole
+    needed: set[int] = set()
     for parts, offer in _sort_offers(offers, transcript, value):
         tidies = offer.edit.reason == TIDIED
         if any(p in new for p in parts):
             continue
-        if not tidies and (
-            any(p in leaned_on for p in parts) or _is_dependency(parts, dependencies)
-        ):
+        if not tidies and (any(p in needed for p in parts) or _is_dependency(parts, dependencies)):
             continue
         if not _saves_more(offer, edits, claimed, transcript):
             continue
@@ -48,16 +47,16 @@ def choose_compatible(
         taken.append(offer)
         new.update(parts)
         cut.update(() if tidies else parts)
-        leaned_on.update(offer.depends_on)
+        needed.update(offer.depends_on)
     return taken
 
 
 def _is_dependency(parts: Collection[int], dependencies: Collection[int]) -> bool:
-    """Whether an edit in force, on none of these parts, needs one of them whole."""
+    """Return whether an edit in force on another part needs one of these whole."""
     if not isinstance(dependencies, Mapping):
         return any(part in dependencies for part in parts)
-    leaners = cast(Mapping[int, Collection[int]], dependencies)
-    return any(not set(parts).issuperset(leaners.get(part, ())) for part in parts)
+    dependents = cast(Mapping[int, Collection[int]], dependencies)
+    return any(not set(parts).issuperset(dependents.get(part, ())) for part in parts)
 
 
 def _saves_more(
@@ -66,7 +65,7 @@ def _saves_more(
     claimed: Collection[int],
     transcript: ReadOnlyTranscript,
 ) -> bool:
-    """Whether an offer saves more than all edits in force on the parts that it touches."""
+    """Return whether an offer saves more than all edits in force on its parts."""
     before: dict[int, int] = {}
     for edit in offer.edits:
         for part in touched_parts(edit, transcript):
@@ -74,7 +73,7 @@ def _saves_more(
                 continue
             known = _edit_on(part, edit, edits, transcript)
             if known is None or not _can_be_replaced(edits[known], edit):
-                return False  # gone, or marked: nothing more can be done to it
+                return False  # gone, or with a breakpoint: it cannot change again
             before[known] = edits[known].saved
     total = sum(before.values())
     return offer.saved > total or not total
@@ -83,7 +82,7 @@ def _saves_more(
 def _edit_on(
     part: int, new: Edit, edits: Mapping[int, Edit], transcript: ReadOnlyTranscript
 ) -> int | None:
-    """Where the edit on a part is known by: at the part, or at its unit's first reasoning."""
+    """The key of the edit on a part: the part, or the first reasoning of its unit."""
     if part in edits:
         return part
     if not isinstance(new, DropExchange):
@@ -93,19 +92,19 @@ def _edit_on(
 
 
 def _can_be_replaced(before: Edit, new: Edit) -> bool:
-    """Whether an edit in force can be replaced: a text, or reasoning that goes with its calls.
+    """Return whether an edit can be replaced: a text, or reasoning that goes with its calls.
 
     A summary gives way only to another one.
     """
     if isinstance(before, DropReasoning):
         return isinstance(new, DropExchange)
     if before.reason == FOLDED and new.reason != FOLDED:
-        return False  # it tells of others too
+        return False  # it summarizes others too
     return isinstance(before, Replace)
 
 
 def _is_intact(part: int, edits: Mapping[int, Edit], claimed: Collection[int]) -> bool:
-    """Whether a part says all that it said."""
+    """Return whether a part is whole or only tidied."""
     if part not in claimed:
         return True
     edit = edits.get(part)

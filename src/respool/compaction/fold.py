@@ -21,17 +21,19 @@ from ..transcript import Part
 from ..wire.json import JSON, Object
 from ..wire.message_identity import count_breakpoints, with_string_content
 from .advice import give_advice, withdraw_if_over
-from .evaluation import evaluate, evaluate_arrivals, record_refetches, update_ledger
+from .analysis import record_refetches, update_ledger
+from .context import Context
+from .evaluation import evaluate, evaluate_arrivals
 from .mimicry import find_mimicry
-from .state import Context, RepairedStep, State
+from .state import Prefix, RepairedStep, State
 from .window import is_due, record_fullness
 
-_TEXT_ROLES = ("user", "system", "developer")  # the roles whose messages may be only words
+_TEXT_ROLES = ("user", "system", "developer")  # roles whose messages may be plain text
 
 
 @cache
 def initial_prefix(format: str) -> bytes:
-    """The hash that the chain of a history in this format starts with."""
+    """The first hash of the chain of a history in this format."""
     return sha256(format.encode()).digest()
 
 
@@ -44,116 +46,142 @@ def chain_prefix(prefix: bytes, identities: Iterable[bytes]) -> bytes:
 
 
 def is_consistent(state: State, facts: Facts) -> bool:
-    """Whether a state that was folded under other facts is the one these facts give."""
-    if facts == state.facts:
+    """Return whether these facts give the same state as those it was folded under."""
+    before = state.prefix.facts
+    if facts == before:
         return True
-    if facts.summaries != state.facts.summaries and _has_folded(state):
+    if facts.summaries != before.summaries and _has_folded(state):
         return False
-    changed = facts.differing_prefixes(state.facts)
-    return changed.isdisjoint(boundary.hex() for boundary in state.boundaries)
+    changed = facts.differing_prefixes(before)
+    return changed.isdisjoint(boundary.hex() for boundary in state.prefix.boundaries)
 
 
 def _has_folded(state: State) -> bool:
-    """Whether a summary may stand in what was sent: words for it might be others now."""
-    return any(edit.reason == FOLDED for edit in state.edits.values())
+    """Return whether a summary was sent: its words may differ now."""
+    return any(edit.reason == FOLDED for edit in state.edits.by_part.values())
 
 
-def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Context) -> None:
-    """Read one more step: mend it, index its parts, and evaluate where a request was sent."""
-    state.prefix = chain_prefix(state.prefix, identities)
-    state.boundaries.append(state.prefix)
-    state.facts = setting.facts
+def fold_step(state: State, step: Step, identities: Iterable[bytes], context: Context) -> None:
+    """Read one more step: repair it, index its parts, and evaluate where a request was sent."""
+    facts, evaluation = context.facts, state.evaluation
+    _extend_prefix(state.prefix, step, identities, facts)
     prefix = state.prefix.hex()
-    mended = (
-        setting.repairer.repair_step(step, state.seen, setting.fields)
-        if setting.policy.repair
+    _read_step(state, step, context)
+    _inspect_new_parts(state)
+    window = facts.window_at(prefix)
+    if window is not None:
+        state.window.size = min(window, state.window.size or window)
+    record_fullness(state, context)
+    evaluation.breakpoint_mode = facts.breakpoint_mode_at(prefix) or evaluation.breakpoint_mode
+    sent = len(step.messages) > step.model_count
+    if sent:
+        evaluation.requests += 1
+        evaluation.prefix_ends.append(len(state.transcript.parts))
+    # A request that overflowed was not answered, so an evaluation cannot contradict what was sent.
+    skipped = prefix in facts.skipped and window is None
+    if not sent or skipped or state.prefix.is_left_alone:
+        return
+    _evaluate_boundary(
+        state,
+        _with_breakpoint_rates(state, context),
+        free=prefix in facts.cold or prefix in facts.changed,
+    )
+
+
+def _extend_prefix(prefix: Prefix, step: Step, identities: Iterable[bytes], facts: Facts) -> None:
+    prefix.hash = chain_prefix(prefix.hash, identities)
+    prefix.boundaries.append(prefix.hash)
+    prefix.messages = step.at + len(step.messages)
+    prefix.facts = facts
+    if prefix.hex() in facts.left_alone:
+        prefix.is_left_alone = True
+
+
+def _evaluate_boundary(state: State, context: Context, *, free: bool) -> None:
+    first = state.analysis.ledger_exchanges
+    update_ledger(state, context)
+    record_refetches(state, context, first)
+    evaluate_arrivals(state, context)
+    given = give_advice(state, context)
+    if free or is_due(state, context):
+        evaluate(state, context, free=free)
+    withdraw_if_over(state, context, given)
+    record_fullness(state, context)
+
+
+def _with_breakpoint_rates(state: State, context: Context) -> Context:
+    """The context with the rates for the client's cache breakpoints, where a fact names them."""
+    mode = state.evaluation.breakpoint_mode
+    if mode is None:
+        return context
+    usage = BREAKPOINT_USAGES[mode]
+    rates = rates_for(context.policy, context.codec.name, context.fields, usage)
+    return replace(context, rates=rates)
+
+
+def _read_step(state: State, step: Step, context: Context) -> None:
+    """Repair a step, index its parts and count them."""
+    rule_state, rules = state.repairs.rule_state, context.provider.rules
+    before = state.tokens.estimated_total
+    repaired = (
+        context.provider.repairer.repair_step(step, rule_state, context.fields)
+        if context.policy.repair
         else None
     )
-    before = state.size
-    if mended is None:
+    if repaired is None:
         sources = range(step.at, step.at + len(step.messages))
-        first = _read_rows(state, step.messages, sources, setting)
-        setting.rules.advance(Step(step.messages, first, step.model_count), state.seen)
+        first = _read_rows(state, step.messages, sources, context)
+        rules.advance(Step(step.messages, first, step.model_count), rule_state)
     else:
-        _read_repaired(state, step, mended, setting)
-    state.messages = step.at + len(step.messages)
-    state.since += state.size - before
-    _inspect_new_parts(state)
-    window = setting.facts.window_at(prefix)
-    if window is not None:
-        state.window = min(window, state.window or window)
-    record_fullness(state, setting)
-    state.breakpoint_mode = setting.facts.breakpoint_mode_at(prefix) or state.breakpoint_mode
-    if prefix in setting.facts.left_alone:
-        state.left_alone = True
-    sent = len(step.messages) > step.model_count
-    state.requests += sent
-    if sent:
-        state.ends.append(len(state.index.parts))
-    # Where it did not fit as it was, nothing was answered that an evaluation could contradict.
-    skipped = prefix in setting.facts.skipped and window is None
-    if not sent or skipped or state.left_alone:
-        return
-    setting = _with_breakpoint_rates(state, setting)
-    first = state.ledger_exchanges
-    update_ledger(state, setting)
-    record_refetches(state, setting, first)
-    evaluate_arrivals(state, setting)
-    given = give_advice(state, setting)
-    free = prefix in setting.facts.cold or prefix in setting.facts.changed
-    if free or is_due(state, setting):
-        evaluate(state, setting, free=free)
-    withdraw_if_over(state, setting, given)
-    record_fullness(state, setting)
+        state.repairs.steps.append(_record_repair(state, step, repaired, context))
+        state.repairs.made += repaired.repairs
+        messages = [row.message for row in repaired.rows]
+        first = _read_rows(state, messages, [row.source for row in repaired.rows], context)
+        for one in split_steps(context.codec, messages):  # repair may split a step
+            rules.advance(Step(one.messages, first + one.at, one.model_count), rule_state)
+        added = _tokens_in(messages, context) - _tokens_in(step.messages, context)
+        state.repairs.tokens += added
+    state.evaluation.new_tokens += state.tokens.estimated_total - before
 
 
-def _with_breakpoint_rates(state: State, setting: Context) -> Context:
-    """The setting with the rates of how the client marked here, where a fact tells that."""
-    if state.breakpoint_mode is None:
-        return setting
-    marking = BREAKPOINT_USAGES[state.breakpoint_mode]
-    rates = rates_for(setting.policy, setting.codec.name, setting.fields, marking)
-    return replace(setting, rates=rates)
-
-
-def _read_repaired(state: State, step: Step, mended: StepRepair, setting: Context) -> None:
-    state.mended.append(_record_repair(state, step, mended, setting))
-    state.repairs += mended.repairs
-    messages = [row.message for row in mended.rows]
-    first = _read_rows(state, messages, [row.source for row in mended.rows], setting)
-    for sub in split_steps(setting.codec, messages):  # a mended step may hold more than one run
-        setting.rules.advance(Step(sub.messages, first + sub.at, sub.model_count), state.seen)
-    state.repair_tokens += _tokens_in(messages, setting) - _tokens_in(step.messages, setting)
-
-
-def _tokens_in(messages: Sequence[JSON], setting: Context) -> int:
+def _tokens_in(messages: Sequence[JSON], context: Context) -> int:
     """Tokens of messages outside the history."""
-    parts = (part for message in messages for part in setting.codec.decode(0, message))
-    return sum(part_tokens(part, setting.counter) for part in parts)
+    parts = (part for message in messages for part in context.codec.decode(0, message))
+    return sum(part_tokens(part, context.counter) for part in parts)
 
 
-def _record_repair(state: State, step: Step, mended: StepRepair, setting: Context) -> RepairedStep:
-    first = len(state.sources)
+def _record_repair(
+    state: State, step: Step, repaired: StepRepair, context: Context
+) -> RepairedStep:
+    first = len(state.repairs.sources)
     changed = {
         first + offset: row.message
-        for offset, row in enumerate(mended.rows)
+        for offset, row in enumerate(repaired.rows)
         if row.source is None or row.message is not step.messages[row.source - step.at]
     }
-    varies = any(count_breakpoints(message) or _is_plain_text(message) for message in step.messages)
-    if not varies:
+    is_variable = any(
+        count_breakpoints(message) or _is_plain_text(message) for message in step.messages
+    )
+    if not is_variable:
         for row, message in changed.items():
-            encoded = setting.encode(mended.rows[row - first].source, message)
+            encoded = context.request.encode(repaired.rows[row - first].source, message)
             if encoded is not None:
-                state.encoded[row] = encoded
-    looked = track_reads(state.seen)
-    setting.repairer.repair_step(step, looked, setting.fields)
+                state.rendered.encoded[row] = encoded
+    tracked = track_reads(state.repairs.rule_state)
+    context.provider.repairer.repair_step(step, tracked, context.fields)
     return RepairedStep(
-        step.at, len(step.messages), step.model_count, first, changed, varies, tracked_reads(looked)
+        at=step.at,
+        length=len(step.messages),
+        model_count=step.model_count,
+        row=first,
+        changed=changed,
+        is_variable=is_variable,
+        rule_state=tracked_reads(tracked),
     )
 
 
 def _is_plain_text(message: JSON) -> bool:
-    """Whether a message may be only words, which are the same as a string and as one block."""
+    """Return whether a message may be plain text, which clients encode in two ways."""
     holder: Object = message
     if not isinstance(message, dict) or holder.get("role") not in _TEXT_ROLES:
         return False
@@ -161,11 +189,11 @@ def _is_plain_text(message: JSON) -> bool:
 
 
 def _read_rows(
-    state: State, messages: Sequence[JSON], sources: Sequence[int | None], setting: Context
+    state: State, messages: Sequence[JSON], sources: Sequence[int | None], context: Context
 ) -> int:
-    """Index the parts of these rows as one unit and count them; returns the first row."""
-    codec = setting.codec
-    first = len(state.sources)
+    """Index the parts of these rows as one unit and count them; return the first row."""
+    codec, all_sources, counters = context.codec, state.repairs.sources, context.counters
+    first = len(all_sources)
     model: list[Part] = []
     answers: list[Part] = []
     for row, message in enumerate(messages, first):
@@ -174,50 +202,39 @@ def _read_rows(
             model += read
         else:
             answers += read
-    state.sources += sources
-    rows = first, len(state.sources)
+    all_sources += sources
     locked = codec.has_locked_calls(model)
-    kept = locked and codec.is_reasoning_required(messages)
-    unit = state.index.add_unit(rows, model, answers, locked, kept)
+    unit = state.transcript.add_unit(
+        (first, len(all_sources)),
+        model,
+        answers,
+        locked=locked,
+        keeps_reasoning=locked and codec.is_reasoning_required(messages),
+    )
     _record_media(state, unit.parts[0], messages, first)
-    sizes = [part_tokens(part, setting.sizer) for part in (*model, *answers)]
-    state.sizes += sizes
-    state.tokens += sizes if setting.sizer is setting.counter else [-1] * len(sizes)
-    state.size += sum(sizes)
-    if state.first_user[0] < 0:
-        state.first_user = _find_first_user(state.index.parts, unit.parts[0])
+    sizes = [part_tokens(part, counters.fast) for part in (*model, *answers)]
+    state.tokens.add(sizes, are_exact=counters.fast is counters.exact)
     return first
 
 
 def _record_media(state: State, start: int, messages: Sequence[JSON], first: int) -> None:
-    """Note the images and files among the parts from `start` on."""
-    parts = state.index.parts
+    """Record the images and files among the parts from `start` on."""
+    parts = state.transcript.parts
     for position in range(start, len(parts)):
         part = parts[position]
         if part.kind == "media":
             found = held_media(position, part, messages[part.ref.row - first])
             if found is not None:
-                state.held[position] = found
-
-
-def _find_first_user(parts: Sequence[Part], start: int) -> tuple[int, int]:
-    """The parts of the first message that the user wrote."""
-    for position in range(start, len(parts)):
-        if parts[position].speaker == "user":
-            row = parts[position].ref.row
-            end = position
-            while end < len(parts) and parts[end].ref.row == row:
-                end += 1
-            return position, end
-    return -1, -1
+                state.window.media[position] = found
 
 
 def _inspect_new_parts(state: State) -> None:
-    """Note what the model has of respool's own words, and what came back that was taken out."""
-    index, unit = state.index, state.index.units[-1]
-    state.mimicry += find_mimicry(index.parts[unit.parts[0] : unit.answers_from])
+    """Record mimicry in new model output, and new results that bring originals back."""
+    index, unit, edits = state.transcript, state.transcript.units[-1], state.edits
+    state.analysis.mimicry += find_mimicry(index.parts[unit.parts[0] : unit.answers_from])
     results = index.results[bisect_left(index.results, unit.parts[0]) :]
     if results:
-        state.fetched |= find_fetched_back(index, results, state.originals, state.elsewhere)
+        fetched = find_fetched_back(index, results, edits.originals, edits.external)
+        state.refetches.fetched_back |= fetched
         markers = (find_marker(index.parts[position].text) for position in results)
-        state.elsewhere |= {marker.ref for marker in markers if marker is not None}
+        edits.external |= {marker.ref for marker in markers if marker is not None}

@@ -34,7 +34,7 @@ class _MemoEntry(Struct, frozen=True):
 
 
 class _SharedSize(Struct):
-    """What the states of one conversation share: how many they are, and how much it is."""
+    """Number of the states of one conversation, and the size of what they share."""
 
     states: int = 0
     size: int = 0
@@ -44,10 +44,9 @@ class _SharedSize(Struct):
 
 
 class Memo:
-    """States of the fold by the hash of the prefix that led to them; safe to share by threads.
+    """LRU cache of fold states by prefix hash; threads may share it.
 
-    It lets go of what was not asked for longest when it holds more than so many bytes, about; the
-    last state stays in any case.
+    It drops the least recently used states beyond its limits; the last state always stays.
     """
 
     def __init__(self, max_states: int = 256, max_bytes: int = 512_000_000) -> None:
@@ -64,7 +63,7 @@ class Memo:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it holds, about."""
+        """Estimated size in bytes."""
         return self._bytes
 
     def get(self, key: PrefixKey) -> State | None:
@@ -77,7 +76,7 @@ class Memo:
             return entry.state
 
     def put(self, key: PrefixKey, state: State, parent: PrefixKey | None) -> None:
-        """Keep a state, and let go of its grandparent: a conversation needs its last two."""
+        """Keep a state, and drop its grandparent: a conversation needs its last two."""
         with self._lock:
             self._drop(key)
             known = self._entries.get(parent) if parent is not None else None
@@ -100,7 +99,7 @@ class Memo:
         return len(self._entries) > self._max_states or self._bytes > self._max_bytes
 
     def _count(self, state: State) -> None:
-        shared = self._shared.setdefault(id(state.ledger), _SharedSize())
+        shared = self._shared.setdefault(id(state.analysis.ledger), _SharedSize())
         before = shared.size
         _update_shared_size(shared, state)
         self._bytes += _own_bytes(state) + shared.size - before
@@ -110,7 +109,7 @@ class Memo:
         entry = self._entries.pop(key, None) if key is not None else None
         if entry is None:
             return
-        conversation = id(entry.state.ledger)
+        conversation = id(entry.state.analysis.ledger)
         shared = self._shared[conversation]
         shared.states -= 1
         self._bytes -= _own_bytes(entry.state)
@@ -121,31 +120,33 @@ class Memo:
 
 def _own_bytes(state: State) -> int:
     """Bytes that no other state of its conversation holds."""
-    return _BYTES_PER_STATE + _BYTES_PER_POSITION * len(state.index.parts)
+    return _BYTES_PER_STATE + _BYTES_PER_POSITION * len(state.transcript.parts)
 
 
 def _update_shared_size(shared: _SharedSize, state: State) -> None:
     """Bring the size up to date: with each state its new texts, now and then all of it."""
-    parts = state.index.parts
+    parts = state.transcript.parts
     shared.since += 1
     if (
-        shared.epochs == state.epochs
+        shared.epochs == state.evaluation.epochs
         and shared.since < _RECOUNT_INTERVAL
         and shared.parts <= len(parts)
     ):
         shared.size += _text_bytes(parts[shared.parts :])
     else:
-        shared.size, shared.epochs, shared.since = _shared_bytes(state), state.epochs, 0
+        shared.size, shared.epochs, shared.since = _shared_bytes(state), state.evaluation.epochs, 0
     shared.parts = len(parts)
 
 
 def _shared_bytes(state: State) -> int:
     """Bytes of texts, indexes and offers, which all states of a conversation share."""
-    waiting = (offer.edit for offers in state.pool.values() for offer in offers)
-    edits = _edit_bytes([*waiting, *state.edits.values()])
-    encoded = sum(map(len, state.encoded.values())) + sum(map(len, state.ended.values()))
-    known = state.ledger.lines.size_bytes + state.mentions.size_bytes
-    return _text_bytes(state.index.parts) + edits + encoded + known
+    waiting = (offer.edit for offers in state.evaluation.waiting.values() for offer in offers)
+    edits = _edit_bytes([*waiting, *state.edits.by_part.values()])
+    encoded = sum(map(len, state.rendered.encoded.values())) + sum(
+        map(len, state.rendered.encoded_at_end.values())
+    )
+    known = state.analysis.ledger.lines.size_bytes + state.analysis.mentions.size_bytes
+    return _text_bytes(state.transcript.parts) + edits + encoded + known
 
 
 def _text_bytes(parts: Sequence[Part]) -> int:

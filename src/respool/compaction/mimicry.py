@@ -14,11 +14,11 @@ from ..transcript import Part, Ref
 
 MimicryKind = Literal["marker", "hole", "names", "advice", "repeat", "call"]
 
-# How markers and holes begin, what is told of holes, and advice.
+# The starts of markers, gaps, lists of names, and advice.
 _LINE_STARTS = ("[respool: ", "[… ", "[names only there: ", ADVICE_START)
 _SIGNS = (*_LINE_STARTS, "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
 _REPEAT = "repeat_of"
-# A line that tells of a call as the plain messages of rendering/words.py do, in either style.
+# A line that describes a call as rendered histories do, in either style.
 _CALL_SIGNS = ("The assistant called ", "[Tool Call: ")
 _CALL_DESCRIPTION = re.compile(
     r"The assistant called \S{1,80}(?: \((?:id \S{1,80}|call \d{1,6} of this turn)\))?"
@@ -27,14 +27,14 @@ _CALL_DESCRIPTION = re.compile(
 )
 _REPEAT_KEYS = {_REPEAT, "bytes", "ref"}  # all that stands in an object of ours
 _MAX_QUOTED_CHARS = 120  # characters of what was written that a report quotes
-_MAX_DEPTH = 40  # levels of arguments that are looked into
+_MAX_DEPTH = 40  # levels of arguments that are searched
 
 
 def _is_marker(line: str) -> bool:
     return parse_marker(line) is not None
 
 
-# Lines of ours; where several stand in one text, the first kind of these is told.
+# Our lines; where a text has several, the first kind is reported.
 _LINE_KINDS: tuple[tuple[MimicryKind, Callable[[str], bool]], ...] = (
     ("marker", _is_marker),
     ("hole", is_gap_line),
@@ -53,12 +53,12 @@ class Mimicry(Struct, frozen=True, gc=False):
 
     @property
     def where(self) -> str:
-        """Whose words it stands in, for a sentence."""
+        """Place of the text, for a sentence."""
         return f"arguments of {self.tool}" if self.tool else "text"
 
 
 def find_mimicry(parts: Sequence[Part]) -> list[Mimicry]:
-    """All that these parts, of which a model made each, have of ours; most have nothing."""
+    """All text of ours in these parts of model output."""
     found: list[Mimicry] = []
     for part in parts:
         if part.kind == "text" and (line := _described_call(part.text)):
@@ -73,7 +73,7 @@ def find_mimicry(parts: Sequence[Part]) -> list[Mimicry]:
 
 
 def _described_call(text: str) -> str | None:
-    """The first line in which a model tells of a call in place of making it."""
+    """The first line in which a model describes a call instead of making it."""
     if not any(sign in text for sign in _CALL_SIGNS):
         return None
     return next((line for line in text.split("\n") if _CALL_DESCRIPTION.match(line)), None)
@@ -90,7 +90,7 @@ def _mimicry_in_part(part: Part) -> Iterator[tuple[MimicryKind, str]]:
 
 
 def _mimicry_in_text(text: str) -> Iterator[tuple[MimicryKind, str]]:
-    """The first marker in a text, or else the first other line of ours: one is enough to know."""
+    """The first marker in a text, or else the first other line of ours."""
     lines = [
         _strip_line(line) for line in text.split("\n") if any(sign in line for sign in _LINE_STARTS)
     ]

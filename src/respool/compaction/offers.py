@@ -50,7 +50,7 @@ class OfferRecord(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class OfferDecision(Struct, frozen=True):
-    """What came of the offers at one boundary."""
+    """Decision on the offers of one boundary."""
 
     made: Sequence[tuple[str, Offer]]  # by the name of the pass, in their order
     taken: Sequence[Offer]
@@ -67,7 +67,7 @@ def log_offers(
 
 
 def _offer_records(decided: OfferDecision, view: View, boundary: int) -> list[OfferRecord]:
-    """What passes offered and what was taken, also of what had waited; then what was kept."""
+    """Records of all offers, of withdrawn edits, and of protections."""
     chosen = {id(offer) for offer in decided.taken}
     new = {id(offer) for _, offer in decided.made}
     waited = [(name, one) for (name, _), offers in decided.waited.items() for one in offers]
@@ -131,11 +131,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class UnsoundOffer(RespoolError, ValueError):
-    """A pass offered what must not be done; the sentence says what, and where."""
+    """An offer that breaks a rule; the message names the rule and the place."""
 
 
 def validate_offers(offers: Iterable[object], view: View) -> None:
-    """Raise for the first of these that would break what respool promises."""
+    """Raise UnsoundOffer for the first offer that breaks a rule."""
     for offer in offers:
         if not isinstance(offer, Offer):
             raise UnsoundOffer(f"{offer!r:.80} is no Offer.")
@@ -150,17 +150,17 @@ def validate_offers(offers: Iterable[object], view: View) -> None:
 
 
 def _validate_dependencies(offer: Offer, view: View) -> None:
-    """A level that there is, and parts that there are, however few."""
+    """Reject unknown levels and dependencies on no part."""
     given = cast(object, offer.depends_on)
-    leans = cast(Sequence[object], given) if isinstance(given, tuple | list) else [None]
-    if not all(type(one) is int and 0 <= one < len(view.transcript.parts) for one in leans):
-        raise UnsoundOffer(f"leans_on={given!r:.80} is no tuple of positions, as (position,).")
+    needed = cast(Sequence[object], given) if isinstance(given, tuple | list) else [None]
+    if not all(type(one) is int and 0 <= one < len(view.transcript.parts) for one in needed):
+        raise UnsoundOffer(f"depends_on={given!r:.80} is no tuple of positions, as (position,).")
     if offer.level not in LEVELS:
         raise UnsoundOffer(f"level={offer.level!r:.80} is none of {', '.join(LEVELS)}.")
 
 
 def _validate_position(edit: Edit, view: View) -> None:
-    """A number of something that there is; counted from the end, it would be another's."""
+    """Reject numbers of no part; a negative one would name another part."""
     match edit:
         case Replace() | PlaceBreakpoint() | Advise():
             number, there = edit.part, len(view.transcript.parts)
@@ -175,7 +175,7 @@ def _validate_position(edit: Edit, view: View) -> None:
 
 
 def _validate_text(edit: Edit) -> None:
-    """Reports, logs and tables hold them."""
+    """Reject reasons that are no text, or respool's own."""
     said: list[object] = [edit.reason, edit.evidence]
     if not all(isinstance(one, str) for one in said):
         raise UnsoundOffer(f"The edit at {edit.ref} has a reason or evidence that is no text.")
@@ -190,7 +190,7 @@ def _validate_edit(edit: Edit, view: View) -> None:
     parts = touched_parts(edit, view.transcript)
     if isinstance(edit, PlaceBreakpoint):
         if edit.mark not in PROVIDERS[view.format].breakpoint_controls:
-            raise UnsoundOffer(f"{edit.mark!r:.80} at {edit.ref} is no cache mark.")
+            raise UnsoundOffer(f"{edit.mark!r:.80} at {edit.ref} is no cache breakpoint.")
         return
     if isinstance(edit, Advise):
         raise UnsoundOffer(f"The edit at {edit.ref} adds words: only `advise` may do that.")
@@ -205,7 +205,7 @@ def _validate_edit(edit: Edit, view: View) -> None:
 
 
 def _validate_reasoning(drops: Sequence[DropReasoning], view: View) -> None:
-    """What the provider wants back stays, and where none may go before an older one, none does."""
+    """Reject drops of reasoning that the provider requires, or out of order."""
     if not drops:
         return
     binding = binding_of(view.format, view.fields)

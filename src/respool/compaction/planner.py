@@ -1,108 +1,355 @@
 """Planner: value of offers, price of a prefix break, and the cut that pays.
 
-A provider bills a prompt's unchanged prefix at a tenth or so. Whatever stands behind the first
-changed word is written again. So an offer is worth what it saves from now on, less what its loss
-is likely to cost, and one scan from the tail to the head finds the cut behind which all that
-is offered is worth most above that price.
+A provider bills the unchanged prefix of a prompt at a tenth or so of the input price. Everything
+behind the first changed token is written again. An offer is worth the tokens it saves from now on,
+less the expected cost of its loss. One scan from the tail to the head finds the cut behind which
+the offers are worth most above the price of the prefix break.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..edits import DropReasoning, Edit, Offer, Replace, touched_parts
+from ..edits import (
+    FOLDED,
+    UNLIKELY_NEEDED,
+    DropReasoning,
+    Edit,
+    Offer,
+    PlaceBreakpoint,
+    Replace,
+    touched_parts,
+)
+from ..passes.base import View
 from ..pricing import Rates
-from ..providers.bound_reasoning import reasoning_value
+from ..providers.bound_reasoning import (
+    drop_bound_reasoning,
+    first_breaking_part,
+    first_changeable_part,
+    reasoning_value,
+)
 from ..transcript import ReadOnlyTranscript, Unit
+from .conflicts import choose_compatible
+from .context import Context
+from .cost_model import BoundaryTerms, refetch_cost, token_cost
+from .state import State, WaitingOffers
+from .window import is_over_window
 
-# Fitted on recorded sessions by bench/fit_forecast.py: how many requests are still to come.
-_HORIZON_RATIO = 0.5  # of those so far
-_MIN_HORIZON = 40.0  # the median, however many there were
-# What a lost turn costs: the model asks again, in so many tokens, and carries the answer.
-_ANSWER_TOKENS, _QUESTION_TOKENS, _OUTPUT_PRICE = 1_500, 150, 5.0
-_MANDATORY_REASONS = frozenset({"folded", "over_limit"})  # made only where a limit is exceeded
-_MAX_RISK = 0.01  # turns for each token, whatever is paid for one that misses something
-_MIN_RETURN = 1.75  # times its price an epoch must be worth: what is worth less now is surer later
-
-
-class BoundaryTerms(Struct, frozen=True, gc=False):
-    """What holds at one boundary."""
-
-    requests: int  # sent so far, this one counted
-    projected: int  # tokens of the projection and its head
-    is_rewrite_free: bool = (
-        False  # the cache is cold, or another model's: all of it is written anyway
-    )
-    is_over_budget: bool = False  # over the budget: the price no longer counts
-    caution: float = 1.0  # how much more a lost turn counts than what it costs
-
-    @property
-    def horizon(self) -> float:
-        """How many requests are expected after this one."""
-        return max(_MIN_HORIZON, _HORIZON_RATIO * self.requests)
+_MANDATORY_REASONS = frozenset({"folded", "over_limit"})  # offered only where a limit is exceeded
+_FORECAST_REASONS = frozenset({"unlikely_needed", "stubbed", "trimmed", "over_cap"})
+_MIN_RETURN = 1.75  # value over price of an epoch: one that is worth less now is surer later
+_CACHE_MINIMUM_MARGIN = 1.25  # times the shortest cached prompt: the error of the count
 
 
 class PricedOffer(Struct, frozen=True, gc=False):
-    """An offer with what it is worth, the first part that it changes, and what gives way to it."""
+    """An offer with its value, the first part it changes, and the edits it makes obsolete."""
 
     offer: Offer
     value: float
     start: int
-    freed: tuple[int, ...] = ()  # parts whose edits lean on what goes: they say all again
-    gain: float = 0.0  # what it would be worth if nothing were ever missed
+    freed: tuple[int, ...] = ()  # parts whose edits depend on what goes: they are restored
+    gain: float = 0.0  # the value if nothing were ever missed
 
 
 class EpochCut(Struct, frozen=True, gc=False):
-    """Where an epoch begins to change the prompt, what it is worth, and what it costs."""
+    """The start of an epoch in the prompt, with its value and its price."""
 
     start: int  # the first part behind it
     value: float
     price: float
 
 
+class EpochPlan(Struct, frozen=True, kw_only=True):
+    """Offers to take now, parts to restore, and offers that wait."""
+
+    taken: list[Offer]
+    freed: set[int]  # parts whose edits are withdrawn
+    cut: EpochCut | None = None
+    waiting: WaitingOffers | None = None  # None: unchanged
+
+
+class Planner:
+    """Prices the offers of one evaluation and chooses the cut."""
+
+    def __init__(self, view: View, *, is_rewrite_free: bool) -> None:
+        self._view = view
+        self._state: State = view.state
+        self._context: Context = view.context
+        self._edits = view.state.edits
+        self._is_rewrite_free = is_rewrite_free
+        self._floor = first_changeable_part(
+            view.state.transcript, view.context.binding, self._edits.claimed
+        )
+
+    def plan(self, made: Sequence[tuple[str, Offer]]) -> EpochPlan:
+        """Choose the offers that pay now; `made` are the new ones, each with its pass."""
+        fresh = [offer for _, offer in made]
+        if self._context.policy.eager:
+            return EpochPlan(taken=self._compatible_at_once(fresh), freed=set())
+        terms = self._terms()
+        found = self._candidates(fresh, terms)
+        if terms.is_over_budget and self._is_still_over(found):
+            terms = replace(terms, caution=0.0)  # then everything that can go goes
+            found = self._candidates(fresh, terms)
+        cut = self._find_cut(found, terms)
+        taken = _offers_behind(cut, found)
+        if not terms.is_over_budget and not is_still_cached(
+            self._state, self._context, [one.offer for one in taken]
+        ):
+            cut = self._find_cut([one for one in taken if is_mandatory(one.offer)], terms)
+            taken = [one for one in _offers_behind(cut, taken) if is_mandatory(one.offer)]
+        freed = self._freed_parts(taken)
+        if cut is not None and taken and not terms.is_over_budget:
+            freed |= self._regretted_parts(taken, cut, terms)
+        breakpoints = [offer for offer in fresh if isinstance(offer.edit, PlaceBreakpoint)]
+        return EpochPlan(
+            taken=[*(one.offer for one in taken), *breakpoints],  # which break no prefix
+            freed=freed,
+            cut=cut,
+            waiting=self._waiting(made, taken),
+        )
+
+    def _terms(self) -> BoundaryTerms:
+        view = self._view
+        is_over = is_over_window(self._state, self._context)
+        return self._context.terms(
+            self._state.evaluation.requests,
+            view.projected_tokens,
+            view.limits,
+            is_rewrite_free=self._is_rewrite_free,
+            is_over_budget=is_over,
+        )
+
+    def _compatible_at_once(self, fresh: Iterable[Offer]) -> list[Offer]:
+        return choose_compatible(
+            [offer for offer in fresh if self._can_break_prefix(offer)],
+            edits=self._edits.by_part,
+            claimed=self._edits.claimed,
+            dependencies=self._edits.dependents(),
+            transcript=self._state.transcript,
+        )
+
+    def _candidates(self, fresh: Sequence[Offer], terms: BoundaryTerms) -> list[PricedOffer]:
+        """The offers that are worth something and can be taken together."""
+        found = price_without_risk(
+            [*self._waited(), *fresh],
+            history=self._state.transcript,
+            edits=self._edits.by_part,
+            dependents=self._edits.dependents(),
+            rates=self._context.rates,
+            terms=terms,
+        )
+        pays = terms.is_over_budget or terms.is_rewrite_free or self._find_cut(found, terms)
+        if not pays:
+            return []  # no cut would pay even if nothing were ever missed
+        found = price_with_risk(
+            found,
+            edits=self._edits.by_part,
+            risk=self._view.risks.risk_of,
+            rates=self._context.rates,
+            terms=terms,
+        )
+        return [one for one in self._compatible(found) if self._can_break_prefix(one.offer)]
+
+    def _waited(self) -> list[Offer]:
+        """The offers of earlier evaluations that can still be taken."""
+        return [
+            offer
+            for (_, part), offers in self._state.evaluation.waiting.items()
+            if not self._view.is_gone(part)
+            for offer in offers
+            if self._can_still_take(offer)
+        ]
+
+    def _can_still_take(self, offer: Offer) -> bool:
+        """Return whether no protection forbids an offer that waited."""
+        edit, view = offer.edit, self._view
+        if isinstance(edit, Replace) and edit.reason == UNLIKELY_NEEDED:
+            return view.can_lose_lines(edit.part)
+        return not any(
+            view.is_protected(part)
+            for edit in offer.edits
+            for part in touched_parts(edit, view.transcript)
+        )
+
+    def _compatible(self, found: Sequence[PricedOffer]) -> list[PricedOffer]:
+        """Those of these offers that fit together and with the edits in force."""
+        worth = {id(one.offer): one.value for one in found}
+        chosen = choose_compatible(
+            [one.offer for one in found],
+            edits=self._edits.by_part,
+            claimed=self._edits.claimed,
+            dependencies=(),
+            transcript=self._state.transcript,
+            value=lambda offer: worth[id(offer)],
+        )
+        kept = {id(offer) for offer in chosen}
+        return [one for one in found if id(one.offer) in kept]
+
+    def _can_break_prefix(self, offer: Offer) -> bool:
+        """Return whether an offer changes nothing before bound reasoning that must stay."""
+        if not self._floor:
+            return True
+        first = first_breaking_part(self._state.transcript, offer.edits, self._edits.claimed)
+        return first is None or first >= self._floor
+
+    def _is_still_over(self, found: Sequence[PricedOffer]) -> bool:
+        """Return whether the limit is exceeded even when all of these are taken."""
+        saved, limit = sum(one.offer.saved for one in found), self._view.limits.tokens
+        return limit is not None and self._view.projected_tokens - saved > limit
+
+    def _find_cut(self, found: Sequence[PricedOffer], terms: BoundaryTerms) -> EpochCut | None:
+        """The cut that pays best; None: there is none."""
+        if not found:
+            return None
+        sent: Sequence[int] = ()
+        lost: Sequence[float] = ()
+        if not terms.is_over_budget:
+            edits = chain(self._edits.by_part.items(), self._edits.advice.items())
+            end = self._state.transcript.units[-1].parts[0]
+            sent = cumulative_tokens(self._state.tokens.estimates, edits, end)
+            lost = self._lost_reasoning(terms)
+        return best_cut(
+            found,
+            history=self._state.transcript,
+            sent=sent,
+            rates=self._context.rates,
+            terms=terms,
+            lost=lost,
+            ends=self._state.evaluation.prefix_ends,
+        )
+
+    def _lost_reasoning(self, terms: BoundaryTerms) -> Sequence[float]:
+        """The value of the reasoning that a cut in each unit would drop."""
+        if not self._context.binding.is_prefix_signed:
+            return ()
+        history = self._state.transcript
+        bound = drop_bound_reasoning(history, -1, self._edits.claimed, self._view.tokens_of)
+        return lost_reasoning_value(history, bound, self._context.rates, terms)
+
+    def _freed_parts(self, taken: Sequence[PricedOffer]) -> set[int]:
+        """The parts whose edits depend on what goes now and that no new edit replaces."""
+        return {part for one in taken for part in one.freed} - self._parts_of(taken)
+
+    def _parts_of(self, taken: Sequence[PricedOffer]) -> set[int]:
+        return {
+            part
+            for one in taken
+            for edit in one.offer.edits
+            for part in touched_parts(edit, self._state.transcript)
+        }
+
+    def _regretted_parts(
+        self, taken: Sequence[PricedOffer], cut: EpochCut, terms: BoundaryTerms
+    ) -> set[int]:
+        """The parts behind a cut with edits that would not pay now: they are restored."""
+        history, edits = self._state.transcript, self._edits
+        refetched = {
+            history.exchanges[one.earlier_exchange].result for one in self._state.refetches.found
+        }
+        excluded = self._parts_of(taken) | edits.dependencies.keys() | refetched
+        old = [
+            Offer("trim", edit)
+            for part, edit in edits.by_part.items()
+            if part >= cut.start and part not in excluded and edit.reason in _FORECAST_REASONS
+        ]
+        found = price_offers(
+            old,
+            history=history,
+            edits={},
+            dependents={},
+            risk=self._view.risks.risk_of,
+            rates=self._context.rates,
+            terms=terms,
+        )
+        kept = {id(one.offer) for one in found}
+        return {touched_parts(one.edit, history)[0] for one in old if id(one) not in kept}
+
+    def _waiting(
+        self, made: Iterable[tuple[str, Offer]], taken: Iterable[PricedOffer]
+    ) -> WaitingOffers:
+        """The offers not taken; what a pass offers anew replaces its older offers on that part."""
+        fresh: dict[tuple[str, int], list[Offer]] = {}
+        for name, offer in made:
+            if not _is_transient(offer):
+                key = name, touched_parts(offer.edit, self._state.transcript)[0]
+                fresh.setdefault(key, []).append(offer)
+        done = {id(one.offer) for one in taken}
+        before = self._state.evaluation.waiting
+        waiting = {key: offers for key, offers in before.items() if not self._view.is_gone(key[1])}
+        waiting |= {key: tuple(offers) for key, offers in fresh.items()}
+        left = (
+            (key, tuple(one for one in offers if id(one) not in done))
+            for key, offers in waiting.items()
+        )
+        return {key: offers for key, offers in left if offers}
+
+
+def is_still_cached(state: State, context: Context, taken: Iterable[Offer]) -> bool:
+    """Return whether the rest is long enough to be cached, or so short that it need not be.
+
+    A prompt that is too short to be cached is billed in full each time.
+    """
+    rates, now = context.rates, context.head + state.estimated_tokens
+    left = now - sum(offer.saved for offer in taken)
+    if not rates.caches or context.policy.eager:
+        return True
+    return left >= _CACHE_MINIMUM_MARGIN * rates.minimum or left <= rates.read * now
+
+
+def _offers_behind(cut: EpochCut | None, found: Sequence[PricedOffer]) -> list[PricedOffer]:
+    """The offers that change nothing before a cut."""
+    return [] if cut is None else [one for one in found if one.start >= cut.start]
+
+
+def _is_transient(offer: Offer) -> bool:
+    """Return whether a pass makes an offer anew whenever it is needed."""
+    return offer.edit.reason == FOLDED or isinstance(offer.edit, PlaceBreakpoint)
+
+
 def price_offers(
     offers: Iterable[Offer],
+    *,
     history: ReadOnlyTranscript,
     edits: Mapping[int, Edit],
-    leaners: Mapping[int, Collection[int]],
+    dependents: Mapping[int, Collection[int]],
     risk: Callable[[Offer], float],
     rates: Rates,
-    moment: BoundaryTerms,
+    terms: BoundaryTerms,
 ) -> list[PricedOffer]:
-    """The offers that are worth something, each with how much, in tokens of plain input."""
-    return price_with_risk(
-        price_without_risk(offers, history, edits, leaners, rates, moment),
-        edits,
-        risk,
-        rates,
-        moment,
+    """The offers that are worth something, with their values in tokens of plain input."""
+    found = price_without_risk(
+        offers, history=history, edits=edits, dependents=dependents, rates=rates, terms=terms
     )
+    return price_with_risk(found, edits=edits, risk=risk, rates=rates, terms=terms)
 
 
 def price_without_risk(
     offers: Iterable[Offer],
+    *,
     history: ReadOnlyTranscript,
     edits: Mapping[int, Edit],
-    leaners: Mapping[int, Collection[int]],
+    dependents: Mapping[int, Collection[int]],
     rates: Rates,
-    moment: BoundaryTerms,
+    terms: BoundaryTerms,
 ) -> list[PricedOffer]:
     """The same if nothing were ever missed.
 
-    What edits in force save on the same parts is saved already, and what those save that lean on
-    them is lost: where a text goes, whatever pointed to it says it again.
+    The savings of edits in force on the same parts count already. The savings of edits that depend
+    on these parts are lost: they are restored when what they refer to goes.
     """
-    kept = rates.read * moment.horizon + rates.write  # what a token costs from now on
+    cost = token_cost(rates, terms)
     found: list[PricedOffer] = []
     for offer in offers:
         parts = _parts_of_offer(offer, history)
-        freed = {one for part in parts for one in leaners.get(part, ())}.difference(parts)
+        freed = {one for part in parts for one in dependents.get(part, ())}.difference(parts)
         more = offer.saved - sum([edits[one].saved for one in (*parts, *freed) if one in edits])
-        value = gain = more * kept if more > 0 and parts else 0.0
+        value = gain = more * cost if more > 0 and parts else 0.0
         if more > 0 and is_mandatory(offer):
             value = max(value, 1.0)
         if value > 0:
@@ -112,25 +359,26 @@ def price_without_risk(
 
 
 def is_mandatory(offer: Offer) -> bool:
-    """Whether a limit demands an offer, whatever it costs."""
+    """Return whether a limit demands an offer, whatever it costs."""
     return offer.edit.reason in _MANDATORY_REASONS
 
 
 def _parts_of_offer(offer: Offer, history: ReadOnlyTranscript) -> Collection[int]:
     if isinstance(offer.edit, Replace) and not offer.also:
-        return (offer.edit.part,)  # most of them
+        return (offer.edit.part,)  # the common case
     return {part for edit in offer.edits for part in touched_parts(edit, history)}
 
 
 def price_with_risk(
     found: Iterable[PricedOffer],
+    *,
     edits: Mapping[int, Edit],
     risk: Callable[[Offer], float],
     rates: Rates,
-    moment: BoundaryTerms,
+    terms: BoundaryTerms,
 ) -> list[PricedOffer]:
-    """Those of these that are still worth something when what may be missed is paid for."""
-    again = refetch_cost(rates, moment) * moment.caution
+    """Those of these offers that are worth something after the expected cost of refetches."""
+    again = refetch_cost(rates, terms) * terms.caution
     left: list[PricedOffer] = []
     for one in found:
         value = one.gain - _added_risk(one.offer, edits, risk) * again
@@ -142,46 +390,35 @@ def price_with_risk(
 
 
 def _added_risk(offer: Offer, edits: Mapping[int, Edit], risk: Callable[[Offer], float]) -> float:
-    """What an offer risks beyond what the edit in force in its place risks already."""
+    """The risk of an offer beyond that of the edit in force in its place."""
     before = edits.get(offer.edit.part) if isinstance(offer.edit, Replace) else None
     if not isinstance(before, Replace):
         return risk(offer)
     return max(0.0, risk(offer) - risk(Offer("trim", before)))
 
 
-def refetch_cost(rates: Rates, moment: BoundaryTerms) -> float:
-    """What it costs to ask again for one thing that was taken out and is missed."""
-    carried = _ANSWER_TOKENS * (rates.write + rates.read * moment.horizon)
-    return rates.read * moment.projected + _OUTPUT_PRICE * _QUESTION_TOKENS + carried
-
-
-def break_even_risk(rates: Rates, moment: BoundaryTerms) -> float:
-    """How many turns may miss something for each token that goes, so that it still pays."""
-    kept = rates.read * moment.horizon + rates.write
-    return min(_MAX_RISK, kept / max(1e-9, refetch_cost(rates, moment) * moment.caution))
-
-
 def best_cut(
     offers: Sequence[PricedOffer],
+    *,
     history: ReadOnlyTranscript,
     sent: Sequence[int],
     rates: Rates,
-    moment: BoundaryTerms,
+    terms: BoundaryTerms,
     lost: Sequence[float] = (),
     ends: Sequence[int] | None = None,
 ) -> EpochCut | None:
     """The cut behind which the offers are worth most above its price; None: there is none.
 
-    `sent` are the tokens of the projection before each part of what was sent, and of all of it;
-    `lost`, where reasoning is bound to what stands before it, what goes with a cut in each unit;
-    `ends` are the parts before which a prefix ends that the cache has; None: before all units.
+    `sent` are the tokens of the sent projection before each part, and of all of it. `lost` is the
+    value of the bound reasoning that a cut in each unit drops. `ends` are the parts before which a
+    cached prefix ends; None: before every unit.
     """
-    if moment.is_over_budget:
+    if terms.is_over_budget:
         first = min((one.start for one in offers), default=-1)
         start = first if rates.matches_any_prefix else _last_prefix_end(first, ends)
         return None if first < 0 else EpochCut(start, sum(one.value for one in offers), 0.0)
     must = min((one.start for one in offers if is_mandatory(one.offer)), default=None)
-    spared = moment.is_rewrite_free or not rates.caches
+    spared = terms.is_rewrite_free or not rates.caches
     best: EpochCut | None = None
     gain = total = 0.0
     for one in sorted(offers, key=_start_part, reverse=True):
@@ -196,16 +433,16 @@ def best_cut(
 
 
 def lost_reasoning_value(
-    history: ReadOnlyTranscript, bound: Sequence[DropReasoning], rates: Rates, moment: BoundaryTerms
+    history: ReadOnlyTranscript, bound: Sequence[DropReasoning], rates: Rates, terms: BoundaryTerms
 ) -> list[float]:
-    """For a cut in each unit, what the reasoning that goes with it is worth, less what it costs.
+    """For a cut in each unit, the value of the reasoning it drops, less the cost of keeping it.
 
-    `bound` is all reasoning that is signed for what stands before it.
+    `bound` is all reasoning that is signed for its prefix.
     """
-    again, last = refetch_cost(rates, moment), len(history.units)
+    again, last = refetch_cost(rates, terms), len(history.units)
     lost = [0.0] * last
     for edit in bound:
-        kept = edit.saved * (rates.read * moment.horizon + rates.write)
+        kept = edit.saved * token_cost(rates, terms)
         lost[edit.unit] = reasoning_value(last - edit.unit, edit.saved, again) - kept
     return list(accumulate(reversed(lost)))[::-1]
 
@@ -224,7 +461,7 @@ def cut_start(
 
 
 def _last_prefix_end(part: int, ends: Sequence[int] | None) -> int:
-    """Where the last prefix before a part ends that the cache has."""
+    """The end of the last cached prefix before a part."""
     if ends is None:
         return part
     at = bisect_right(ends, part)
@@ -242,7 +479,7 @@ def _first_part(unit: Unit) -> int:
 def _rewrite_price(
     start: int, history: ReadOnlyTranscript, sent: Sequence[int], rates: Rates
 ) -> float:
-    """What writing the sent tokens from here on again costs more than reading them."""
+    """The extra cost of writing the sent tokens from here on, compared with reading them."""
     last = len(sent) - 1
     if start >= last:
         return 0.0
@@ -251,7 +488,7 @@ def _rewrite_price(
 
 
 def _is_prefix_found(start: int, history: ReadOnlyTranscript, rates: Rates) -> bool:
-    """Whether the provider finds the prefix that ends before a part."""
+    """Return whether the provider finds the prefix that ends before a part."""
     if rates.lookback_requests is not None:
         return len(history.units) - _unit_of(start, history) <= rates.lookback_requests
     return (
@@ -262,7 +499,7 @@ def _is_prefix_found(start: int, history: ReadOnlyTranscript, rates: Rates) -> b
 
 
 def _is_within_lookback(start: int, history: ReadOnlyTranscript, lookback: int) -> bool:
-    """Whether few positions, as a cache mark counts them, stand from a part to the end."""
+    """Return whether a breakpoint at the end looks back as far as this part."""
     count, run = 0, ""
     for part in islice(history.parts, start, None):
         kind = part.kind if part.kind in ("call", "result") else ""

@@ -18,15 +18,17 @@ from ..transcript import Part, TranscriptIndex
 from ..wire.base import NewMessage, Piece, RequestBody, SourceRun, split_run
 from ..wire.json import JSON
 from ..wire.message_identity import count_breakpoints
-from .state import Context, RepairedStep, RowChanges, SettledRows, State
+from .context import Context
+from .row_cache import RowChanges, SettledRows
+from .state import RepairedStep, State
 
 
 def row_changes(state: State) -> dict[int, RowChanges]:
     """The edits in force by row, sorted out anew only when there are others."""
-    outgoing = state.rendered
+    outgoing = state.rendered.shared
     if outgoing.changes is None:
         changes = group_changes(state)
-        outgoing.variable_rows = frozenset(_find_variable_rows(changes, state.index.parts))
+        outgoing.variable_rows = frozenset(_find_variable_rows(changes, state.transcript.parts))
         outgoing.rows_before_removed = frozenset(
             row - 1 for row, one in changes.items() if one.removed
         )
@@ -38,26 +40,28 @@ def group_changes(state: State) -> dict[int, RowChanges]:
     """The edits in force, sorted by the rows they touch."""
     found: defaultdict[int, RowChanges] = defaultdict(RowChanges)
     gone: set[int] = set()
-    for edit in state.edits.values():
+    for edit in state.edits.by_part.values():
         match edit:
             case Replace():
                 found[edit.ref.row].replaced += (edit,)
             case PlaceBreakpoint():
                 found[edit.ref.row].marked += (edit,)
             case DropExchange():
-                gone.update(touched_parts(edit, state.index))
-                _mark_unbound(found, state.index, state.index.exchanges[edit.exchange].unit)
+                gone.update(touched_parts(edit, state.transcript))
+                _mark_unbound(
+                    found, state.transcript, state.transcript.exchanges[edit.exchange].unit
+                )
             case DropReasoning():
-                gone.update(touched_parts(edit, state.index))
-                _mark_unbound(found, state.index, edit.unit)
+                gone.update(touched_parts(edit, state.transcript))
+                _mark_unbound(found, state.transcript, edit.unit)
             case Advise():  # stands beside these
                 continue
             case _:
                 assert_never(edit)
-    for advice in state.advice.values():
+    for advice in state.edits.advice.values():
         found[advice.ref.row].advised += (advice,)
     for position in sorted(gone):
-        part = state.index.parts[position]
+        part = state.transcript.parts[position]
         found[part.ref.row].removed += (part,)
     return dict(found)
 
@@ -65,7 +69,7 @@ def group_changes(state: State) -> dict[int, RowChanges]:
 def _find_variable_rows(changes: Mapping[int, RowChanges], parts: Sequence[Part]) -> set[int]:
     """Edited rows whose bytes cannot be remembered.
 
-    A mark of ours may be taken off again, and words may be spelled in another way next time.
+    Our own breakpoint may move, and the client may encode a text in another way next time.
     """
     return {
         row
@@ -75,7 +79,7 @@ def _find_variable_rows(changes: Mapping[int, RowChanges], parts: Sequence[Part]
 
 
 def _mark_unbound(found: defaultdict[int, RowChanges], index: TranscriptIndex, number: int) -> None:
-    """What the model wrote in a unit that loses its reasoning must not refer to it any more."""
+    """Remove references to the reasoning from the model's output in a unit that loses it."""
     unit = index.units[number]
     if unit.reasoning:
         for part in index.parts[unit.parts[0] : unit.answers_from]:
@@ -83,35 +87,35 @@ def _mark_unbound(found: defaultdict[int, RowChanges], index: TranscriptIndex, n
 
 
 def repaired_rows(
-    body: RequestBody, state: State, setting: Context, rebuilt: Collection[int]
+    body: RequestBody, state: State, context: Context, rebuilt: Collection[int]
 ) -> tuple[dict[int, JSON], set[int]]:
-    """Rows that repair changed, and those among them that each request may spell in its own way.
+    """Rows that repair changed, and those among them whose bytes differ between requests.
 
-    Steps that carry marks, or rows that are rebuilt, are mended anew, from this request's own
-    messages: so the bytes of what they leave alone are this request's, whatever was remembered.
+    Steps with cache breakpoints or rebuilt rows are repaired again from this request's own
+    messages, so that unchanged blocks keep the bytes of this request.
     """
     rows: dict[int, JSON] = {}
     varying: set[int] = set()
-    marked = body.breakpoint_rows() if state.mended else ()
-    for record in state.mended:
+    marked = body.breakpoint_rows() if state.repairs.steps else ()
+    for record in state.repairs.steps:
         first = bisect_left(marked, record.at)
         carries = first < len(marked) and marked[first] < record.at + record.length
-        known = all(row in state.encoded and row not in rebuilt for row in record.changed)
+        known = all(row in state.rendered.encoded and row not in rebuilt for row in record.changed)
         varies = carries or record.is_variable
-        changed = record.changed if known and not varies else _repair_again(body, record, setting)
+        changed = record.changed if known and not varies else _repair_again(body, record, context)
         rows.update(changed)
         if varies:
             varying.update(changed)
     return rows, varying
 
 
-def _repair_again(body: RequestBody, record: RepairedStep, setting: Context) -> dict[int, JSON]:
+def _repair_again(body: RequestBody, record: RepairedStep, context: Context) -> dict[int, JSON]:
     messages = [body.message(at) for at in range(record.at, record.at + record.length)]
-    step = Step(messages, record.at, record.split)
-    mended = setting.repairer.repair_step(step, record.seen, setting.fields)
+    step = Step(messages, record.at, record.model_count)
+    repaired = context.provider.repairer.repair_step(step, record.rule_state, context.fields)
     return {
         record.row + offset: row.message
-        for offset, row in enumerate(mended.rows if mended else ())
+        for offset, row in enumerate(repaired.rows if repaired else ())
         if row.source is None or row.message is not messages[row.source - record.at]
     }
 
@@ -119,7 +123,7 @@ def _repair_again(body: RequestBody, record: RepairedStep, setting: Context) -> 
 def apply_row_changes(
     codec: Codec, message: JSON, change: RowChanges, parts: Sequence[Part]
 ) -> JSON | None:
-    """One message with its edits: texts replaced, advice added, marks placed, parts removed.
+    """One message with its edits: texts replaced, advice added, breakpoints placed, parts removed.
 
     Images and files come first: where they stand may shift when a text beside them changes.
     """
@@ -142,66 +146,72 @@ _SEAM_ROWS = 2  # untouched rows: one may be joined to what is before, the next 
 _MIN_SETTLED_ROWS = 32  # rows that are settled at once where every other one is touched
 
 
-def project(body: RequestBody, state: State, setting: Context) -> tuple[list[Piece], list[Repair]]:
-    """The output's messages in order, and what the end of the history needed."""
-    projection = _Projector(body, state, setting)
+def project(body: RequestBody, state: State, context: Context) -> tuple[list[Piece], list[Repair]]:
+    """The messages of the output in order, and the repairs of its end."""
+    projection = _Projector(body, state, context)
     pieces = projection.pieces()
-    if not setting.policy.repair:
+    if not context.policy.repair:
         return pieces, []
-    pieces, limited = projection.limit_breakpoints(pieces, setting)
-    ended = [one.with_source_place(state.sources) for one in projection.ending.repairs]
+    pieces, limited = projection.limit_breakpoints(pieces, context)
+    ended = [one.with_source_place(state.repairs.sources) for one in projection.ending.repairs]
     return pieces, [*ended, *limited]
 
 
 class _Projector:
-    """One request's rows on their way out."""
+    """Projector of one request."""
 
-    def __init__(self, body: RequestBody, state: State, setting: Context) -> None:
+    def __init__(self, body: RequestBody, state: State, context: Context) -> None:
         self._body = body
         self._state = state
-        self._codec = setting.codec
+        self._codec = context.codec
         self._changes = row_changes(state)
-        self._spelled_anew: Collection[int] = state.rendered.variable_rows
-        self._before_gone = state.rendered.rows_before_removed
-        self._place_own_breakpoint(setting)
+        self._variable_rows: Collection[int] = state.rendered.shared.variable_rows
+        self._before_gone = state.rendered.shared.rows_before_removed
+        self._place_own_breakpoint(context)
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
-        self._anew: dict[int, Piece] = {}  # what rows went out as that are spelled each time
-        self._joined: list[Piece] = []  # what was put together because a row between vanished
-        self._same = 0  # how many pieces are those of the last time, the ones spelled anew aside
+        self._anew: dict[int, Piece] = {}  # pieces of the rows that are encoded each time
+        self._joined: list[Piece] = []  # joined because a row between them is gone
+        self._same = 0  # leading pieces reused from the last request
         self._marked = set(body.breakpoint_rows())
-        rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
-        self._repaired, self._varying = repaired_rows(body, state, setting, rebuilt)
-        self.ending = self._end(setting) if setting.policy.repair else EndRepair()
+        rebuilt = {*self._changes, *self._variable_rows, *self._before_gone}
+        self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
+        self.ending = self._end(context) if context.policy.repair else EndRepair()
         if not self._repaired.keys().isdisjoint(self.ending.changed_rows()):
             rebuilt |= self.ending.changed_rows()
-            self._repaired, self._varying = repaired_rows(body, state, setting, rebuilt)
-            self.ending = self._end(setting)
+            self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
+            self.ending = self._end(context)
         self._ended = self.ending.changed_rows()
 
-    def _place_own_breakpoint(self, setting: Context) -> None:
-        """Mark the end of the prefix before the last epoch, where one more mark fits."""
+    def _place_own_breakpoint(self, context: Context) -> None:
+        """Place a cache breakpoint before the last epoch, where one more is allowed."""
         state = self._state
-        if state.cut <= 0 or not setting.rates.has_spare_breakpoint:
+        if state.evaluation.cut <= 0 or not context.rates.has_spare_breakpoint:
             return
         mark = own_breakpoint(
-            self._body, state.index, sources=state.sources, cut=state.cut, is_gone=self._is_gone
+            self._body,
+            state.transcript,
+            sources=state.repairs.sources,
+            cut=state.evaluation.cut,
+            is_gone=self._is_gone,
         )
         if mark is not None:
             row = mark.ref.row
             change = self._changes.get(row, RowChanges())
             marked = replace(change, marked=(*change.marked, mark))
             self._changes = {**self._changes, row: marked}
-            self._spelled_anew = {*self._spelled_anew, row}
+            self._variable_rows = {*self._variable_rows, row}
 
     def _is_gone(self, part: int) -> bool:
-        """Whether nothing of a part is left to bear a mark."""
+        """Return whether nothing of a part is left to carry a breakpoint."""
         state = self._state
-        return part in state.claimed and not isinstance(state.edits.get(part), Replace)
+        return part in state.edits.claimed and not isinstance(
+            state.edits.by_part.get(part), Replace
+        )
 
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
-        sources, inserts = self._state.sources, self.ending.inserts
+        sources, inserts = self._state.repairs.sources, self.ending.inserts
         touched = self._changes.keys() | self._repaired.keys() | self._ended
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
@@ -217,7 +227,7 @@ class _Projector:
             seam = piece is None or seam
             if piece is not None:
                 self._append(pieces, piece, seam=seam)
-                if stop in self._spelled_anew:
+                if stop in self._variable_rows:
                     self._anew[stop] = piece
                 for message in inserts.get(stop, ()):
                     self._append(pieces, NewMessage(None, message), seam=False)
@@ -236,7 +246,7 @@ class _Projector:
 
     def _settled(self) -> tuple[list[Piece], int]:
         """The pieces that are known to be the same as the last time, and the first row after."""
-        known, boundaries = self._state.rendered.settled, self._state.boundaries
+        known, boundaries = self._state.rendered.shared.settled, self._state.prefix.boundaries
         if known is None or not self._can_settle(known.end):
             return [], 0
         if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
@@ -254,8 +264,8 @@ class _Projector:
         return pieces, known.end
 
     def _rebuild_variable_rows(self, known: SettledRows) -> bool:
-        """Build the rows that are spelled each time, if they are those that were the last time."""
-        if any(row < known.end and row not in known.variable_pieces for row in self._spelled_anew):
+        """Build the rows that are encoded each time; return whether they are the same as before."""
+        if any(row < known.end and row not in known.variable_pieces for row in self._variable_rows):
             return False
         for row in known.variable_pieces:
             piece = self._changed(row) if row in self._changes else None
@@ -272,9 +282,11 @@ class _Projector:
         return min(next(iter(self.ending.recurring_changes), end), end)
 
     def _can_settle(self, end: int) -> bool:
-        """Whether the rows before this one will be the same in the next request, edits aside."""
+        """Return whether only an edit can change the rows before this one."""
         changing = (self.ending.changes, self.ending.inserts)
-        return not self._state.mended and not any(row < end for rows in changing for row in rows)
+        return not self._state.repairs.steps and not any(
+            row < end for rows in changing for row in rows
+        )
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
         """Remember the pieces of the rows before this one, all of their bytes included."""
@@ -290,22 +302,22 @@ class _Projector:
         loose = frozenset(range(end)) - whole
         if self._marked.isdisjoint(loose) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
-            state.rendered.settled = SettledRows(
-                end,
-                settled,
-                loose,
-                len(state.boundaries),
-                state.prefix,
-                anew,
-                self._first_lasting(end),
+            state.rendered.shared.settled = SettledRows(
+                end=end,
+                pieces=settled,
+                changed_sources=loose,
+                steps=len(state.prefix.boundaries),
+                prefix=state.prefix.hash,
+                variable_pieces=anew,
+                lasting=self._first_lasting(end),
             )
 
     def _variable_pieces(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
-        """Which pieces the rows before this one are that are spelled each time; None: not one each.
+        """Pieces of the rows before this one that are encoded each time; None: not one each.
 
         A row that hangs together with another one cannot be put in its place alone.
         """
-        rows = [row for row in self._spelled_anew if row < end]
+        rows = [row for row in self._variable_rows if row < end]
         if not rows:
             return {}
         joined = set(map(id, self._joined))
@@ -328,14 +340,14 @@ class _Projector:
         return NewMessage(piece.source, None, encoded)
 
     def limit_breakpoints(
-        self, pieces: list[Piece], setting: Context
+        self, pieces: list[Piece], context: Context
     ) -> tuple[list[Piece], list[Repair]]:
-        """The pieces with as many cache marks, in such an order, as the provider takes."""
+        """The pieces with no more cache breakpoints than the provider accepts, in its order."""
         at_rows = set(self._body.breakpoint_rows()) | self._own_breakpoints()
         if not at_rows:
             return pieces, []
         marked = self._pieces_with_breakpoints(pieces, at_rows)
-        limited = setting.repairer.limit_breakpoints(marked, setting.fields)
+        limited = context.provider.repairer.limit_breakpoints(marked, context.fields)
         if limited is None:
             return pieces, []
         singles = [one for piece in pieces for one in split_run(piece, at_rows)]
@@ -347,7 +359,7 @@ class _Projector:
     def _pieces_with_breakpoints(
         self, pieces: list[Piece], at_rows: set[int]
     ) -> list[tuple[int, JSON]]:
-        """The messages that may carry marks, by their numbers when those stand apart."""
+        """The messages that may carry breakpoints, by their index once runs are split."""
         wanted, found, number = sorted(at_rows), list[tuple[int, JSON]](), 0
         for at, piece in enumerate(pieces):
             if isinstance(piece, SourceRun):
@@ -366,13 +378,13 @@ class _Projector:
         return found
 
     def _own_breakpoints(self) -> set[int]:
-        """The source messages that edits put a mark on."""
-        rows = (row for row in self._spelled_anew if self._changes[row].marked)
-        return {source for row in rows if (source := self._state.sources[row]) is not None}
+        """The source messages on which edits place a breakpoint."""
+        rows = (row for row in self._variable_rows if self._changes[row].marked)
+        return {source for row in rows if (source := self._state.repairs.sources[row]) is not None}
 
     def _kept(self, row: int) -> Piece:
-        source = self._state.sources[row]
-        assert source is not None  # a row that repair put in is among the mended ones
+        source = self._state.repairs.sources[row]
+        assert source is not None  # an inserted row is among the repaired ones
         return SourceRun(source, source + 1)
 
     def _keep(self, pieces: list[Piece], row: int, stop: int, seam: bool) -> None:
@@ -380,12 +392,12 @@ class _Projector:
         if seam:
             self._append(pieces, self._kept(row), seam=True)
             row += 1
-        sources = self._state.sources
+        sources = self._state.repairs.sources
         while row < stop:
             first = sources[row]
             assert first is not None  # as in _kept
             end = stop
-            if self._state.mended:  # repair may have moved or dropped a message between
+            if self._state.repairs.steps:  # repair may have moved or dropped a message between
                 end = row + 1
                 while end < stop and sources[end] == first + end - row:
                     end += 1
@@ -396,14 +408,16 @@ class _Projector:
         """Any row of the repaired history."""
         if row in self._repaired:
             return self._repaired[row]
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         return None if source is None else self._body.message(source)
 
-    def _end(self, setting: Context) -> EndRepair:
-        """What only the end of the history needs."""
-        count = len(self._state.sources)
+    def _end(self, context: Context) -> EndRepair:
+        """The repair of the end of the history."""
+        count = len(self._state.repairs.sources)
         return (
-            setting.repairer.repair_end(self._state.seen, count, self._message, setting.fields)
+            context.provider.repairer.repair_end(
+                self._state.repairs.rule_state, count, self._message, context.fields
+            )
             or EndRepair()
         )
 
@@ -413,35 +427,39 @@ class _Projector:
         known = self._row_cache(row).get(row) if plain else None
         if known is None:
             return self._rebuilt(row, remember=plain)
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         if source is not None:
             self._known[source] = row
         return NewMessage(source, None, known) if known != _REMOVED_ROW else None
 
     def _row_cache(self, row: int) -> dict[int, bytes]:
-        """Where the bytes of a row are remembered, by row."""
-        return self._state.ended if row in self._ended else self._state.encoded
+        """The cache for the bytes of a row."""
+        return (
+            self._state.rendered.encoded_at_end
+            if row in self._ended
+            else self._state.rendered.encoded
+        )
 
     def _can_remember(self, row: int) -> bool:
-        """Whether a row has the same bytes in every request, until an edit changes them.
+        """Return whether a row has the same bytes in every request, until an edit changes them.
 
         One that may be joined to another must be one that can be built again for that.
         """
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         return (
             row not in self.ending.changes  # which say another thing at the next end
-            and row not in self._spelled_anew
+            and row not in self._variable_rows
             and row not in self._varying
             and source not in self._marked
             and (row not in self._before_gone or (source is not None and row not in self._repaired))
         )
 
     def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         message = self.ending.message(row) if row in self._ended else self._message(row)
         change = self._changes.get(row)
         if change is not None:
-            message = apply_row_changes(self._codec, message, change, self._state.index.parts)
+            message = apply_row_changes(self._codec, message, change, self._state.transcript.parts)
         if message is None:
             if remember:
                 self._row_cache(row)[row] = _REMOVED_ROW
@@ -472,7 +490,7 @@ class _Projector:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
         before = self._run[-1] if self._run else self._last_message(pieces[-1])
         if self._codec.join(before, self._last_message(piece)) is None:
-            return False  # by what they are: so it is however they are spelled
+            return False  # whatever their encoding
         self._joined += (pieces[-1], piece)
         piece = self._built(piece)
         if self._run:
@@ -523,5 +541,5 @@ class _Projector:
 
 
 def _has_breakpoints(piece: Piece) -> bool:
-    """Whether a piece has marks of a block that was moved into it."""
+    """Return whether a piece has breakpoints of a block that was moved into it."""
     return isinstance(piece, NewMessage) and count_breakpoints(piece.message) > 0

@@ -1,121 +1,98 @@
-"""Context window and budget: overflow of a projection, and when to reevaluate."""
+"""Context window and budget: overflow of a projection, and the time of the next evaluation."""
 
 from __future__ import annotations
 
-from ..limits import BYTES_PER_TOKEN, Overflow, RequestLimits, limits_for, measure_overflow
-from .state import Context, State, count_parts
+from ..limits import BYTES_PER_TOKEN, Overflow, RequestLimits, measure_overflow
+from .context import Context
+from .state import NEAR_RATIO, State
 
-_REGROWTH_RATIO = 1.03  # times what was left at the last look
-_NEAR_RATIO = 0.8  # of a window; from there on tokens are counted exactly
-_ESTIMATE_ERROR_RATIO = 0.1  # of all that came: so far the estimate may be off
+_REGROWTH_RATIO = 1.03  # times the projection after the last evaluation
 _NO_OVERFLOW = Overflow()
 
 
-def is_due(state: State, setting: Context) -> bool:
-    """Whether another evaluation is worth its time: enough is new, or a limit is exceeded.
+def is_due(state: State, context: Context) -> bool:
+    """Return whether to evaluate: enough is new, or a limit is exceeded.
 
-    A window that is only listed has slack: where all that may go has gone and it is still
-    exceeded, the next look waits until a little more has come.
+    The listed window is not exact. Where it is exceeded and nothing more can go, the next
+    evaluation waits until the projection has grown a little.
     """
-    projection = state.size - state.saved
-    if state.since >= max(
-        setting.policy.reevaluate_tokens, setting.policy.reevaluate_ratio * projection
-    ):
+    projection, policy = state.estimated_tokens, context.policy
+    enough = max(policy.reevaluate_tokens, policy.reevaluate_ratio * projection)
+    if state.evaluation.new_tokens >= enough:
         return True
-    over = _overflow(state, setting)
-    tokens = over.of("tokens")
-    if tokens is None or current_limits(state, setting).source != "window":
+    over = _overflow(state, context)
+    if over.of("tokens") is None or state.limits(context).source != "window":
         return bool(over)
-    return len(over.exceeded) > 1 or projection >= _REGROWTH_RATIO * state.left_over
+    regrown = _REGROWTH_RATIO * state.evaluation.projected_tokens
+    return len(over.exceeded) > 1 or projection >= regrown
 
 
-def is_over_window(state: State, setting: Context) -> bool:
-    """Whether the projection has more tokens than fit."""
-    return _overflow(state, setting).of("tokens") is not None
+def is_over_window(state: State, context: Context) -> bool:
+    """Return whether the projection has more tokens than its limit."""
+    return _overflow(state, context).of("tokens") is not None
 
 
-def current_limits(state: State, setting: Context) -> RequestLimits:
-    """How much this conversation's requests may hold, by all that is known of its window."""
-    if state.window is None:
-        return setting.limits
-    return limits_for(setting.policy, setting.codec.name, setting.fields, state.window)
-
-
-def _overflow(state: State, setting: Context) -> Overflow:
-    """Which limits the projection exceeds; its bytes are only estimated."""
-    limits = current_limits(state, setting)
-    tokens = estimate_tokens(limits, state, setting) + _join_tokens(state)
-    if not state.held and _is_below(limits, tokens + setting.head):
-        return _NO_OVERFLOW  # most boundaries
-    standing = [one for one in state.held.values() if one.part not in state.claimed]
+def _overflow(state: State, context: Context) -> Overflow:
+    """The limits that the projection exceeds; its bytes are only estimated."""
+    limits = state.limits(context)
+    tokens = state.count_projection(context, limits) + _join_tokens(state)
+    media = state.window.media
+    if not media and _is_below(limits, tokens + context.head):
+        return _NO_OVERFLOW  # the common case
+    present = [one for one in media.values() if one.part not in state.edits.claimed]
     return measure_overflow(
         limits,
-        tokens=tokens + setting.head,
-        bytes=BYTES_PER_TOKEN * tokens + sum(one.bytes for one in standing),
-        images=sum(one.unit == "image" for one in standing),
-        side=max((one.side for one in standing), default=0),
+        tokens=tokens + context.head,
+        bytes=BYTES_PER_TOKEN * tokens + sum(one.bytes for one in present),
+        images=sum(one.unit == "image" for one in present),
+        side=max((one.side for one in present), default=0),
     )
 
 
 def _join_tokens(state: State) -> int:
-    """The tokens that it may take to join what stood around parts that are gone, at most."""
-    return len(state.claimed) - len(state.edits)
+    """The most tokens that joining the neighbours of removed parts can add."""
+    return len(state.edits.claimed) - len(state.edits.by_part)
 
 
 def _is_below(limits: RequestLimits, tokens: int) -> bool:
-    """Whether a request of so many tokens, without images and files, exceeds no limit."""
+    """Return whether a request of so many tokens, without media, exceeds no limit."""
     return (limits.tokens is None or tokens <= limits.tokens) and (
         limits.bytes is None or BYTES_PER_TOKEN * tokens <= limits.bytes
     )
 
 
-def estimate_tokens(limits: RequestLimits, state: State, setting: Context) -> int:
-    """The tokens of the projection without its head: exact under a budget, or near a window."""
-    about = state.size - state.saved
-    if limits.tokens is None or setting.sizer is setting.counter:
-        return about
-    if limits.source == "window" and _max_tokens(state, setting) <= _NEAR_RATIO * limits.tokens:
-        return about
-    return count_parts(state, setting.counter) - state.saved
+def record_fullness(state: State, context: Context) -> None:
+    """Record the size of the projection and of the output that the request asks for."""
+    window = state.window
+    window.max_request_tokens = max(window.max_request_tokens, state.max_tokens(context))
+    allowed = state.limits(context).tokens
+    if allowed is not None and window.max_request_tokens > NEAR_RATIO * allowed:
+        window.was_near_limit = True
+    window.output_tokens = context.output_tokens
 
 
-def _max_tokens(state: State, setting: Context) -> float:
-    """The tokens of the projection and its head, if the estimate is as far off as it may be."""
-    doubt = _ESTIMATE_ERROR_RATIO * state.size  # sizes are estimated, and savings are not
-    return state.size - state.saved + doubt + setting.head
-
-
-def record_fullness(state: State, setting: Context) -> None:
-    """Note how full the projection is, and for how much output there has to be room."""
-    state.max_request_tokens = max(state.max_request_tokens, _max_tokens(state, setting))
-    allowed = current_limits(state, setting).tokens
-    state.was_near_limit |= allowed is not None and state.max_request_tokens > _NEAR_RATIO * allowed
-    state.output_tokens = setting.output_tokens
-
-
-def is_output_sensitive(state: State, setting: Context, other: int) -> bool:
-    """Whether the same may have been decided otherwise for a request with so much output."""
-    if other == setting.output_tokens or (
-        setting.policy.budget is not None and state.window is None
-    ):
+def is_output_sensitive(state: State, context: Context, other: int) -> bool:
+    """Return whether a request with so much output may have led to other decisions."""
+    budget_rules = context.policy.budget is not None and state.window.size is None
+    if other == context.output_tokens or budget_rules:
         return False
-    allowed = current_limits(state, setting).tokens
+    allowed = state.limits(context).tokens
     if allowed is None:
         return False
-    return state.was_near_limit or state.max_request_tokens > _NEAR_RATIO * (
-        allowed - max(0, other - setting.output_tokens)
+    return state.window.was_near_limit or state.window.max_request_tokens > NEAR_RATIO * (
+        allowed - max(0, other - context.output_tokens)
     )
 
 
-def is_valid_for_output(state: State, setting: Context) -> bool:
-    """Whether a state is what this setting gives, though it was made for more or less output.
+def is_valid_for_output(state: State, context: Context) -> bool:
+    """Return whether this context gives the same state, though made for another output size.
 
-    Far from a window it does not matter how much of that is kept free.
+    Far from a window the size of the output changes nothing.
     """
-    budget, named = setting.policy.budget is not None, state.window is not None
-    if state.output_tokens == setting.output_tokens or (budget and not named):
+    window, has_budget = state.window, context.policy.budget is not None
+    if window.output_tokens == context.output_tokens or (has_budget and window.size is None):
         return True
-    if state.was_near_limit or budget:
+    if window.was_near_limit or has_budget:
         return False
-    allowed = current_limits(state, setting).tokens
-    return allowed is None or state.max_request_tokens <= _NEAR_RATIO * allowed
+    allowed = state.limits(context).tokens
+    return allowed is None or window.max_request_tokens <= NEAR_RATIO * allowed

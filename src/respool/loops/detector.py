@@ -179,7 +179,7 @@ def index_history(
         for row, message in enumerate(step.messages, step.at):
             made = codec.is_model_made(message)
             (model if made else answers).extend(codec.decode(row, message))
-        index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
+        index.add_unit((step.at, step.at + len(step.messages)), model, answers, locked=False)
     ledger.extend(
         0, exchanges=index.exchanges, parts=index.parts, tools=tools, definitions=definitions
     )

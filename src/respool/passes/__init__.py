@@ -1,4 +1,4 @@
-"""The passes, one a file, in the order in which they run."""
+"""All passes, one a file, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ PASSES: tuple[Pass, ...] = (
     squeeze_prose,
 )
 
-# Passes that run only where a policy names them: what they cut is seldom worth its risk, or is
-# prose; docs/passes.md has figures. Of all others the planner takes what pays.
+# Passes that run only if a policy names them: their edits are seldom worth the risk, or change
+# prose. docs/how/passes.md has figures.
 OPT_IN: frozenset[str] = frozenset({"repeated_calls", "squeeze_prose"})
 
 __all__ = [

@@ -1,28 +1,33 @@
-"""View: all that a pass may look at; and the phases in which a pass acts."""
+"""View: all that a pass may read; and the phases in which a pass acts."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from msgspec import Struct
 
 from ..edits import TIDIED, Edit
 from ..forecast.mentions import Mentions
-from ..forecast.model import RiskEstimator
+from ..forecast.model import HistoryView, RiskEstimator
 from ..history.ledger import Ledger
 from ..limits import HeldMedia, RequestLimits
 from ..tokens import TokenCounter, part_tokens
 from ..tools.use import Use
 from ..transcript import Exchange, Part, ReadOnlyTranscript
+from .protections import Protections, first_kept_part
+
+if TYPE_CHECKING:
+    from ..compaction.context import Context
+    from ..compaction.state import State
 
 _Pass = TypeVar("_Pass", bound=Callable[..., object])
 
 
 def acts(*, at_arrival: bool, at_epochs: bool) -> Callable[[_Pass], _Pass]:
-    """Say of a pass when it acts; one that says nothing acts at epochs only."""
+    """Declare the phases of a pass; without a declaration it acts at epochs only."""
 
     def said(offer_pass: _Pass) -> _Pass:
         offer_pass.__dict__.update(at_arrival=at_arrival, at_epochs=at_epochs)
@@ -32,22 +37,22 @@ def acts(*, at_arrival: bool, at_epochs: bool) -> Callable[[_Pass], _Pass]:
 
 
 def is_arrival_pass(offer_pass: Callable[..., object]) -> bool:
-    """Whether a pass has something to say on results that the model has not seen yet."""
+    """Return whether a pass offers on results that the model has not seen yet."""
     return getattr(offer_pass, "at_arrival", False)
 
 
 def is_epoch_pass(offer_pass: Callable[..., object]) -> bool:
-    """Whether a pass has something to say on what was sent before."""
+    """Return whether a pass offers on what was sent before."""
     return getattr(offer_pass, "at_epochs", True)
 
 
 def units_at_doubled_age(last: int, now: int) -> Iterator[tuple[int, int]]:
     """The units, from one up to another, whose age came to a power of two after `last`.
 
-    >>> list(doubled(8, 10))
+    >>> list(units_at_doubled_age(8, 10))
     [(1, 3), (5, 7), (7, 9), (9, 10)]
     """
-    done = 0  # the first unit that is not told yet
+    done = 0  # the first unit not yielded yet
     for power in range(now.bit_length(), -1, -1):  # the oldest first
         age = 1 << power
         first, end = max(done, last - age + 1), now - age + 1
@@ -56,49 +61,172 @@ def units_at_doubled_age(last: int, now: int) -> Iterator[tuple[int, int]]:
             done = end
 
 
-_NO_LEDGER = Ledger()
-_NO_LIMITS = RequestLimits()
-_NO_MENTIONS = Mentions()
+Phase = Literal["arrival", "epoch", "full"]  # full: an epoch at which all parts count as fresh
+_MIN_REFETCH_TOKENS = 50_000  # tokens at least of the request that asks for an unseen result
 
 
-class View(Struct, frozen=True, dict=True):
-    """A history as it stood at one evaluation.
+class View(Struct, frozen=True, dict=True, eq=False):
+    """A history at one evaluation, as passes read it.
 
-    At arrival a pass sees what the model has not seen yet: `unseen_from` on. Whatever it takes out
-    there was never sent, so no cached prefix breaks. At an epoch it sees all the rest.
+    On arrival a pass sees the results that the model has not seen yet: `unseen_from` on. What it
+    removes there was never sent, so no cached prefix breaks. At an epoch it sees all the rest.
     """
 
-    transcript: ReadOnlyTranscript
-    tokens: list[int]  # of each part by the request's one counter; -1: not counted yet
-    fresh_from: int  # what stands before was already looked at by the last evaluation
+    state: State
+    context: Context
+    phase: Phase
     unseen_from: int  # the model has not seen the parts from here on
-    first_user: tuple[int, int]  # the parts of the first user message
-    counter: TokenCounter
-    in_force: Mapping[int, Edit]  # edits already sent, by part
-    claimed: Collection[int] = ()  # all parts that those edits touch
-    ledger: Ledger = _NO_LEDGER
-    arrival: bool = False
-    aged_from: int = 0  # exchanges before this one were old at the last evaluation
-    recent_count: int = 0  # how many of the latest exchanges count as recent
-    pinned: Container[int] = ()  # parts that must stay as they are
-    fetch_tool: str | None = None  # the tool by which this request's model can get originals back
-    format: str = ""  # of the wire
-    fields: Mapping[str, Any] | None = None  # the request beside its history; None: a bare list
-    projected_tokens: int = 0  # about how many tokens the projection has
-    dependencies: Mapping[
-        int, tuple[int, ...]
-    ] = {}  # by part with an edit: the parts it needs whole
-    limits: RequestLimits = _NO_LIMITS
-    media: Mapping[int, HeldMedia] = {}  # images and files, by part
-    mentions: Mentions = _NO_MENTIONS
-    fair_risk: float = 1e-4  # turns that may miss something for each token that goes
-    kept_from: int | None = None  # the parts from here on stay as they are, seen or not
-    due_from: int | None = None  # those before could be touched at the last evaluation
-    in_part: Container[int] = ()  # pinned parts of which single lines may go
-    summaries: tuple[tuple[str, str], ...] = ()  # by a record's reference: words for its summary
+
+    def keeping_from(self, part: int) -> View:
+        """The same view with the parts from this one on protected."""
+        twin = View(self.state, self.context, self.phase, self.unseen_from)
+        known: dict[str, object] = vars(twin)  # of cached properties
+        known.update(pinned=self.pinned, recent_count=self.recent_count, kept_from=part)
+        return twin
+
+    @cached_property
+    def transcript(self) -> ReadOnlyTranscript:
+        """The parts, exchanges and units of the history."""
+        return self.state.transcript
+
+    @cached_property
+    def tokens(self) -> list[int]:
+        """Exact tokens by part; -1: not counted yet."""
+        return self.state.tokens.exact
+
+    @cached_property
+    def first_user(self) -> tuple[int, int]:
+        """The parts of the first user message."""
+        return self.state.transcript.first_user
+
+    @cached_property
+    def in_force(self) -> Mapping[int, Edit]:
+        """Edits already sent, by part."""
+        return self.state.edits.by_part
+
+    @cached_property
+    def claimed(self) -> Collection[int]:
+        """All parts that those edits touch."""
+        return self.state.edits.claimed
+
+    @cached_property
+    def dependencies(self) -> Mapping[int, tuple[int, ...]]:
+        """By part with an edit: the parts that it needs whole."""
+        return self.state.edits.dependencies
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The effects of all calls."""
+        return self.state.analysis.ledger
+
+    @cached_property
+    def mentions(self) -> Mentions:
+        """The index of the words in later calls and texts."""
+        return self.state.analysis.mentions
+
+    @cached_property
+    def media(self) -> Mapping[int, HeldMedia]:
+        """Images and files, by part."""
+        return self.state.window.media
+
+    @cached_property
+    def counter(self) -> TokenCounter:
+        """The one counter of the request."""
+        return self.context.counters.exact
+
+    @cached_property
+    def format(self) -> str:
+        """The name of the wire format."""
+        return self.context.codec.name
+
+    @cached_property
+    def fields(self) -> Mapping[str, Any] | None:
+        """The request beside its history; None: a bare list of messages."""
+        return self.context.request.fields
+
+    @cached_property
+    def fetch_tool(self) -> str | None:
+        """The tool that returns originals to the model of this request."""
+        return self.context.request.fetch_tool
+
+    @cached_property
+    def summaries(self) -> tuple[tuple[str, str], ...]:
+        """Words for a summary, by the reference of its record."""
+        return self.context.facts.summaries
+
+    @cached_property
+    def arrival(self) -> bool:
+        """Return whether this is the evaluation of new results."""
+        return self.phase == "arrival"
+
+    @cached_property
+    def fresh_from(self) -> int:
+        """The first part that no evaluation has seen."""
+        return 0 if self.phase == "full" else self.state.evaluation.fresh_from
+
+    @cached_property
+    def aged_from(self) -> int:
+        """The first exchange that was recent at the last evaluation."""
+        return 0 if self.phase == "full" else self.state.evaluation.aged_from
+
+    @cached_property
+    def due_from(self) -> int:
+        """The first part that no evaluation could touch."""
+        return self.state.evaluation.due_from
+
+    @cached_property
+    def kept_from(self) -> int | None:
+        """The first part that the policy keeps for being recent; None: it keeps none."""
+        return None if self.arrival else first_kept_part(self.transcript, self.context.policy)
+
+    @cached_property
+    def recent_count(self) -> int:
+        """The number of the latest exchanges that count as recent."""
+        keep, first = self.context.policy.keep_exchanges, self.kept_from
+        if first is None:
+            return keep
+        done = self.transcript.exchanges
+        count = bisect_left(done, self.unseen_from, key=completion_position)
+        return max(keep, count - bisect_left(done, first, key=completion_position))
+
+    @cached_property
+    def pinned(self) -> Container[int]:
+        """Parts that must stay as they are."""
+        return Protections(
+            self.transcript,
+            self.ledger,
+            self.context.policy,
+            frozenset(self.state.refetches.fetched_back.values()),
+            again=frozenset() if self.arrival else self.state.refetches.pins,
+            arrival=self.arrival,
+            kept_from=self.kept_from,
+        )
+
+    @cached_property
+    def in_part(self) -> Container[int]:
+        """Pinned parts of which single lines may go."""
+        return self.pinned.partial if isinstance(self.pinned, Protections) else ()
+
+    @cached_property
+    def limits(self) -> RequestLimits:
+        """The limits of the request."""
+        return self.state.limits(self.context)
+
+    @cached_property
+    def projected_tokens(self) -> int:
+        """Tokens of the projection and its head; estimated far from a limit."""
+        return self.context.head + self.state.count_projection(self.context, self.limits)
+
+    @cached_property
+    def fair_risk(self) -> float:
+        """Turns that may miss something for each token removed."""
+        tokens = self.projected_tokens
+        if self.arrival:
+            tokens = max(tokens, _MIN_REFETCH_TOKENS)
+        return self.context.break_even_risk(self.state.evaluation.requests, tokens, self.limits)
 
     def is_protected(self, position: int) -> bool:
-        """Whether no pass may touch this part at this evaluation."""
+        """Return whether no pass may touch this part at this evaluation."""
         return self._is_untouchable(position) or position in self.pinned
 
     def _is_untouchable(self, position: int) -> bool:
@@ -114,30 +242,30 @@ class View(Struct, frozen=True, dict=True):
         )
 
     def _is_pending(self, position: int) -> bool:
-        """Whether this is a call without a result: somebody may still be asked about it."""
+        """Return whether this is a call without a result: it may still be answered."""
         ordinal = self.transcript.exchange_of[position]
         return ordinal >= 0 and self.transcript.exchanges[ordinal].result is None
 
     def can_rewrite(self, position: int) -> bool:
-        """Whether a pass may change what this part says: not what must stay intact, or go."""
+        """Return whether a pass may change the text of this part; signed parts stay or go whole."""
         return not self.is_protected(position) and not self.transcript.parts[position].signed
 
     def can_lose_lines(self, position: int) -> bool:
-        """Whether single lines of this part may go where others of it stay."""
+        """Return whether single lines of this part may go where others of it stay."""
         if self._is_untouchable(position) or self.transcript.parts[position].signed:
             return False
         return position not in self.pinned or position in self.in_part
 
     def is_whole(self, position: int) -> bool:
-        """Whether a part stands in the projection as it came."""
+        """Return whether a part stands in the projection as it came."""
         return position not in self.claimed
 
     def is_gone(self, position: int) -> bool:
-        """Whether a part went with another one, so that nothing is left of it to offer on."""
+        """Return whether a part was removed, so that nothing of it is left."""
         return position in self.claimed and position not in self.in_force
 
     def is_tidy(self, position: int) -> bool:
-        """Whether a part says all that it said: nothing was done to it, or it was only tidied."""
+        """Return whether a part is whole or only tidied."""
         edit = self.in_force.get(position)
         return self.is_whole(position) if edit is None else edit.reason == TIDIED
 
@@ -157,8 +285,8 @@ class View(Struct, frozen=True, dict=True):
 
     @cached_property
     def risks(self) -> RiskEstimator:
-        """What offers risk at this evaluation; what is known of a result is looked up once."""
-        return RiskEstimator(self, self.mentions)
+        """Risks of offers at this evaluation; features of a result are computed once."""
+        return RiskEstimator(cast(HistoryView, self), self.mentions)
 
     def fresh_results(self) -> Sequence[int]:
         """At an epoch: the results that may be touched since the last one, as a rule those seen.
@@ -167,9 +295,8 @@ class View(Struct, frozen=True, dict=True):
         """
         if self.arrival:
             return self._results_between(self.unseen_from, len(self.transcript.parts))
-        first = self.fresh_from if self.due_from is None else self.due_from
         end = self.unseen_from if self.kept_from is None else self.kept_from
-        return self._results_between(first, min(end, self.unseen_from))
+        return self._results_between(self.due_from, min(end, self.unseen_from))
 
     def recent_results(self) -> Sequence[int]:
         """The results that the model has seen and the policy keeps for being recent."""
@@ -197,7 +324,7 @@ class View(Struct, frozen=True, dict=True):
         return tuple([self.transcript.exchanges[one] for one in ordinals if one >= 0])
 
     def seen_exchanges(self) -> int:
-        """How many exchanges, from the first on, have results that the model has seen."""
+        """The number of exchanges, from the first on, whose results the model has seen."""
         return self._seen_exchanges
 
     @cached_property
@@ -211,7 +338,7 @@ class View(Struct, frozen=True, dict=True):
         ]
 
     def use(self, ordinal: int) -> Use:
-        """What the call of an exchange does."""
+        """The effects of the call of an exchange."""
         return self.ledger.uses[ordinal]
 
     def tool_of(self, position: int) -> str:
@@ -222,5 +349,5 @@ class View(Struct, frozen=True, dict=True):
 
 
 def completion_position(exchange: Exchange) -> int:
-    """Where an exchange is done: at its result, or nowhere yet."""
+    """The part that completes an exchange: its result, or its call while it is pending."""
     return exchange.call if exchange.result is None else exchange.result

@@ -1,4 +1,4 @@
-"""Replace an old read whose lines all stand in a later read of the file."""
+"""Replace an old read whose lines are all in a later read of the file."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from .contained_results import containment_offers
 
 
 def covered_reads(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer a reference to the later read that shows it all."""
+    """Offer a reference to the later read that has all its lines."""
     return containment_offers(view, policy, new=False)

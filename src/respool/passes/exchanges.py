@@ -15,12 +15,12 @@ from .base import View
 
 
 def is_intact(view: View, policy: Policy, position: int) -> bool:
-    """Whether a result says all that it said, to the model too, and will go on doing so."""
+    """Return whether a result is whole in the projection and no cap will shorten it."""
     part = view.transcript.parts[position]
     if part.server or not _is_whole_or_tidied(view, position):
         return False
     cap = policy.tools.cap_for(view.tool_of(position), policy.cap_chars)
-    over = cap is not None and len(part.text) > cap  # what is to be clipped must not be held
+    over = cap is not None and len(part.text) > cap  # it will be clipped
     return not over and find_marker(part.text) is None
 
 
@@ -32,7 +32,7 @@ def _is_whole_or_tidied(view: View, position: int) -> bool:
 
 
 def call_label(view: View, ordinal: int, beside: int) -> str:
-    """How a marker in one exchange names the call of another: by its id, if that tells them apart.
+    """The name of a call in a marker of another exchange: its id, if that is unique.
 
     Some wires have no ids, and on some the same id may come again.
     """
@@ -43,7 +43,7 @@ def call_label(view: View, ordinal: int, beside: int) -> str:
     return f"call no. {ordinal + 1}"
 
 
-_MAX_LATER_CALLS: Final = 12  # later calls of the same that are looked at for one that succeeded
+_MAX_LATER_CALLS: Final = 12  # later calls of the same that are checked for a success
 
 
 def deed_in_view(view: View, exchange: Exchange, why: str = "") -> CallSummary | None:
@@ -59,7 +59,7 @@ def deed_in_view(view: View, exchange: Exchange, why: str = "") -> CallSummary |
 
 
 def has_succeeded_since(view: View, exchange: Exchange, use: Use) -> bool:
-    """Whether the same operation on the same target ended well after this exchange."""
+    """Return whether the same operation on the same target ended well after this exchange."""
     outcomes = view.ledger.outcomes(use, view.seen_exchanges())
     for outcome in reversed(outcomes[-_MAX_LATER_CALLS:]):
         if outcome.ordinal <= exchange.ordinal:
@@ -70,7 +70,7 @@ def has_succeeded_since(view: View, exchange: Exchange, use: Use) -> bool:
 
 
 def _has_ended_well(view: View, ordinal: int, use: Use) -> bool:
-    """Whether a call ended well; of one with a pipe its last command alone would tell."""
+    """Return whether a call succeeded; the exit of a pipe shows only its last command."""
     later = view.transcript.exchanges[ordinal]
     parts = view.transcript.parts
     piped = "|" in parts[later.call].text and view.use(ordinal).key != use.key

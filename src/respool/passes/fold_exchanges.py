@@ -1,4 +1,4 @@
-"""Fold batches of old exchanges into summaries when the budget demands it."""
+"""Fold batches of old exchanges into summaries when the history is over its budget."""
 
 from __future__ import annotations
 
@@ -38,59 +38,50 @@ from .protections import FETCHED_AGAIN, Protections
 
 _FOLDED_REASON: Final = "folded"
 _NO_LIMITS: Final = RequestLimits()
-_KEEP_RECENT: Final = 6  # what most agents look back at step by step
-_MIN_TURN_CALLS: Final = 8  # calls after which a word of the user ends a batch
+_KEEP_RECENT: Final = 6  # exchanges that most agents still refer to
+_MIN_TURN_CALLS: Final = 8  # calls after which a user message ends a batch
 
 
 class FoldThresholds(Struct, frozen=True):
-    """When old exchanges fold, and into how much."""
+    """Limits over which old exchanges fold, and sizes of the summaries."""
 
-    budget: int | None = None  # tokens that the projection may have; over them exchanges fold
-    target_ratio: float = 0.6  # the share of the budget that a fold aims at
-    waiver_ratio: float = (
-        0.8  # the share over which also old reads of files that were edited since fold
-    )
-    threshold_chars: int | None = (
-        None  # characters of calls and results over which all old ones fold
-    )
-    max_summary_tokens: int = (
-        500  # tokens of a summary at most, but for names and errors that must be told
-    )
-    max_batch_calls: int = 40  # calls that one summary tells of at most, until summaries merge
-    max_summaries: int = 6  # summaries that may stand beside one another before they merge
-    min_saved_tokens: int = 1_000  # tokens that a batch must save
-    keep_recent: int = 0  # of the latest exchanges, how many never fold
+    budget: int | None = None  # tokens of the projection over which exchanges fold
+    target_ratio: float = 0.6  # share of the budget that a fold aims at
+    waiver_ratio: float = 0.8  # share over which old reads of files edited since fold too
+    threshold_chars: int | None = None  # of calls and results, over which all old ones fold
+    max_summary_tokens: int = 500  # names and errors that must stay may exceed it
+    max_batch_calls: int = 40  # of one summary, before summaries merge
+    max_summaries: int = 6  # more of them merge
+    min_saved_tokens: int = 1_000  # by one batch
+    keep_recent: int = 0  # latest exchanges that never fold
 
 
 def fold_thresholds(policy: Policy, limits: RequestLimits = _NO_LIMITS) -> FoldThresholds:
-    """What the policy and the window of the request's model say of folding."""
-    high = policy.budget if limits.tokens is None else limits.tokens
+    """The thresholds of a policy and of the model's context window."""
+    budget = policy.budget if limits.tokens is None else limits.tokens
     if policy.fold_over_chars is None:
-        return FoldThresholds(high, keep_recent=_KEEP_RECENT)
-    return FoldThresholds(
-        high, threshold_chars=policy.fold_over_chars, min_saved_tokens=1
-    )  # what stays is the policy's to say
+        return FoldThresholds(budget, keep_recent=_KEEP_RECENT)
+    # The policy says how many recent exchanges stay.
+    return FoldThresholds(budget, threshold_chars=policy.fold_over_chars, min_saved_tokens=1)
 
 
 def fold_offers(view: View, tiers: FoldThresholds) -> Iterator[Offer]:
-    """The offers of one evaluation, the oldest exchanges first, until enough is saved."""
+    """Offer to fold the oldest exchanges first, until enough is saved."""
     if view.arrival or (tiers.threshold_chars is None and not _is_over_budget(view, tiers)):
         return
     keep = max(view.recent_count, tiers.keep_recent)
-    old = max(0, view.seen_exchanges() - keep)  # the exchanges before it are old
+    old = max(0, view.seen_exchanges() - keep)  # exchanges before this one are old
     first = _after_last_summary(view, old)
     wanted = _tokens_to_save(view, tiers, first)
     if wanted <= 0:
         return
-    standing = _standing_groups(view, first)
-    groups, gained = _grow_groups(view, tiers, standing, (first, old), wanted, ProtectionWaiver())
+    search = _GroupSearch(view, tiers, _existing_groups(view, first), (first, old), wanted)
+    groups, gained = search.grow(ProtectionWaiver())
     if (
         tiers.budget is not None
         and view.projected_tokens - gained > tiers.waiver_ratio * tiers.budget
     ):
-        groups, _ = _grow_groups(
-            view, tiers, standing, (first, old), wanted, ProtectionWaiver(reads=True)
-        )
+        groups, _ = search.grow(ProtectionWaiver(reads=True))
     for group in _merge_groups(groups, tiers.max_summaries):
         if (
             group.new
@@ -105,7 +96,7 @@ def _is_over_budget(view: View, tiers: FoldThresholds) -> bool:
 
 
 def _tokens_to_save(view: View, tiers: FoldThresholds, first: int) -> float:
-    """How many tokens are to be saved: enough for the budget, or all that can be."""
+    """The number of tokens to save: enough for the budget, or all that is possible."""
     if (
         tiers.threshold_chars is not None
         and _unsummarized_chars(view, first) > tiers.threshold_chars
@@ -117,40 +108,40 @@ def _tokens_to_save(view: View, tiers: FoldThresholds, first: int) -> float:
 
 
 def _unsummarized_chars(view: View, first: int) -> int:
-    """How much the calls and results say that no summary tells of."""
+    """Characters of calls and results that are in no summary."""
     total = 0
     for exchange in view.transcript.exchanges[first:]:
         for position in (exchange.call, exchange.result):
             if position is not None:
                 edit = view.in_force.get(position)
-                said = edit if isinstance(edit, Replace) else view.transcript.parts[position]
-                total += len(said.text)
+                shown = edit if isinstance(edit, Replace) else view.transcript.parts[position]
+                total += len(shown.text)
     return total
 
 
-# Groups: each summary tells of all that folded since the one before it, and of nothing else.
+# Groups: each summary describes all exchanges that folded since the summary before it.
 
 
 class FoldGroup(Struct, frozen=True):
-    """Neighbouring exchanges that one summary tells of; the last one's result is the summary."""
+    """Exchanges of one summary, which replaces the result of the last; others may be between."""
 
-    first: int  # where they begin; what stays may stand between them
-    summarized: Sequence[int] = ()  # those that a summary in force tells of already
-    new: tuple[int, ...] = ()  # those that are to fold now
+    first: int  # the first exchange that may belong to it
+    summarized: Sequence[int] = ()  # exchanges of the summary in force
+    new: tuple[int, ...] = ()  # exchanges that fold now
 
     @property
     def members(self) -> list[int]:
-        """All of them, in order."""
+        """All exchanges of the group, in order."""
         return sorted((*self.summarized, *self.new))
 
     @property
     def calls(self) -> int:
-        """How many they are."""
+        """Number of exchanges."""
         return len(self.summarized) + len(self.new)
 
 
 def _summarized_calls(view: View, ordinal: int) -> int | None:
-    """How many calls the summary in this exchange tells of; None: there is none in force."""
+    """Number of calls in the summary of this exchange; None: no summary is in force."""
     result = view.transcript.exchanges[ordinal].result
     edit = None if result is None else view.in_force.get(result)
     if not isinstance(edit, Replace) or edit.reason != _FOLDED_REASON:
@@ -159,7 +150,7 @@ def _summarized_calls(view: View, ordinal: int) -> int | None:
 
 
 def _calls_in_summary(text: str) -> int | None:
-    """How many calls a text tells of, if it is a summary."""
+    """Number of calls in a summary; None if the text is none."""
     marker = find_marker(text)
     if not isinstance(marker, OmissionMarker) or marker.unit != "calls":
         return None
@@ -167,22 +158,22 @@ def _calls_in_summary(text: str) -> int | None:
 
 
 def _after_last_summary(view: View, old: int) -> int:
-    """Where the exchanges begin that are to be looked at; a client may send summaries back."""
+    """The first exchange after the last summary, in force or sent back by the client."""
     parts = view.transcript.parts
     for ordinal in range(old - 1, -1, -1):
         exchange = view.transcript.exchanges[ordinal]
         if exchange.result is None:
             continue
         edit = view.in_force.get(exchange.result)
-        said = edit if isinstance(edit, Replace) else parts[exchange.result]
-        if _calls_in_summary(said.text) is not None:
+        shown = edit if isinstance(edit, Replace) else parts[exchange.result]
+        if _calls_in_summary(shown.text) is not None:
             return exchange.ordinal + 1
     return 0
 
 
-def _standing_groups(view: View, first: int) -> list[FoldGroup]:
-    """What the summaries in force tell of, the oldest first; most of each is jumped over."""
-    ends: list[tuple[int, int]] = []  # where each summary stands, and how many calls it tells of
+def _existing_groups(view: View, first: int) -> list[FoldGroup]:
+    """The groups of the summaries in force, the oldest first; most of their members are skipped."""
+    ends: list[tuple[int, int]] = []  # the exchange of each summary, and its number of calls
     ordinal = first - 1
     while ordinal >= 0:
         calls = _summarized_calls(view, ordinal)
@@ -198,9 +189,9 @@ def _standing_groups(view: View, first: int) -> list[FoldGroup]:
 
 
 def _summarized_up_to(view: View, first: int, last: int, calls: int) -> Sequence[int]:
-    """The exchanges from one to another that a summary of so many calls, in the last one, tells of.
+    """The exchanges from first to last that a summary of this many calls, in the last, describes.
 
-    Where these are all that there are, all but those beside the summary are gone for good.
+    If these are all exchanges in the range, only those in the summary's own unit need a check.
     """
     beside = view.transcript.units[view.transcript.exchanges[last].unit].exchanges
     if calls == last - first + 1 and all(
@@ -211,15 +202,15 @@ def _summarized_up_to(view: View, first: int, last: int, calls: int) -> Sequence
 
 
 def _summarized_among(view: View, first: int, end: int) -> tuple[int, ...]:
-    """Those of the exchanges from one to before another that a summary tells of."""
+    """The exchanges of a range that a summary describes."""
     claimed, in_force = view.claimed, view.in_force
     results = [exchange.result for exchange in view.transcript.exchanges[first:end]]
     edits = [None if result is None else in_force.get(result) for result in results]
-    told = zip(range(first, end), results, edits, strict=True)
+    rows = zip(range(first, end), results, edits, strict=True)
     return tuple(
         [
             o
-            for o, at, edit in told
+            for o, at, edit in rows
             if (at in claimed if edit is None else edit.reason == _FOLDED_REASON)
         ]
     )
@@ -231,30 +222,33 @@ def _is_summarized(view: View, ordinal: int) -> bool:
     return edit.reason == _FOLDED_REASON if edit is not None else result in view.claimed
 
 
-def _grow_groups(
-    view: View,
-    tiers: FoldThresholds,
-    standing: Sequence[FoldGroup],
-    span: tuple[int, int],
-    wanted: float,
-    waiver: ProtectionWaiver,
-) -> tuple[list[FoldGroup], int]:
-    """The groups with all that folds now, until so much is saved; and how much that is."""
-    groups: list[FoldGroup] = []
-    gained = 0
-    new = _batches(view, *span, tiers, waiver)
-    for group in chain((_with_leftovers(view, one, waiver) for one in standing), new):
-        gain = sum(_remaining_tokens(view, ordinal) for ordinal in group.new)
-        if gain < tiers.min_saved_tokens or gained >= wanted:
-            groups += [replace(group, new=())] if group.summarized else []
-            continue
-        groups.append(group)
-        gained += gain
-    return groups, gained
+class _GroupSearch(Struct, frozen=True):
+    """The search for exchanges to fold at one evaluation."""
+
+    view: View
+    tiers: FoldThresholds
+    existing: Sequence[FoldGroup]
+    span: tuple[int, int]  # exchanges that no summary describes and that are old
+    wanted: float  # tokens to save
+
+    def grow(self, waiver: ProtectionWaiver) -> tuple[list[FoldGroup], int]:
+        """Add exchanges to groups until enough is saved; return the groups and the saving."""
+        view = self.view
+        groups: list[FoldGroup] = []
+        gained = 0
+        new = _batches(view, self.span, self.tiers, waiver)
+        for group in chain((_with_leftovers(view, one, waiver) for one in self.existing), new):
+            gain = sum(_remaining_tokens(view, ordinal) for ordinal in group.new)
+            if gain < self.tiers.min_saved_tokens or gained >= self.wanted:
+                groups += [replace(group, new=())] if group.summarized else []
+                continue
+            groups.append(group)
+            gained += gain
+        return groups, gained
 
 
 def _remaining_tokens(view: View, ordinal: int) -> int:
-    """The tokens that an exchange still has."""
+    """The tokens of an exchange in the projection."""
     exchange = view.transcript.exchanges[ordinal]
     total = 0
     for position in (exchange.call, exchange.result):
@@ -265,10 +259,10 @@ def _remaining_tokens(view: View, ordinal: int) -> int:
 
 
 def _merge_groups(groups: Sequence[FoldGroup], max_groups: int) -> list[FoldGroup]:
-    """The groups, the newest ones as one where they are too many and something is new.
+    """Merge the newest groups if there are too many and one has new exchanges.
 
-    Those go together that tell of no more than what comes after them. So each call is told again
-    only when what it is told with has about doubled.
+    A group merges with the next one if it is not larger. So the summary that describes a call
+    about doubles each time it is rewritten.
     """
     left = list(groups)
     while len(left) > max_groups and any(group.new for group in left):
@@ -281,17 +275,17 @@ def _merge_groups(groups: Sequence[FoldGroup], max_groups: int) -> list[FoldGrou
     return left
 
 
-# What may fold.
+# Exchanges that may fold.
 
 
 class ProtectionWaiver(Struct, frozen=True):
-    """Which protections give way."""
+    """Protections that are waived."""
 
-    reads: bool = False  # of the latest reads of files edited since, and what was read again
+    reads: bool = False  # of latest reads of files edited since, and of refetched results
 
 
 def _with_leftovers(view: View, group: FoldGroup, waiver: ProtectionWaiver) -> FoldGroup:
-    """A group with what had to stay when its neighbours folded, and may go now."""
+    """Add the exchanges to a group that were protected when it folded and are not now."""
     first, last = group.first, group.summarized[-1]
     if last - first + 1 == len(group.summarized):
         return group
@@ -305,12 +299,13 @@ def _with_leftovers(view: View, group: FoldGroup, waiver: ProtectionWaiver) -> F
 
 
 def _batches(
-    view: View, first: int, old: int, tiers: FoldThresholds, waiver: ProtectionWaiver
+    view: View, span: tuple[int, int], tiers: FoldThresholds, waiver: ProtectionWaiver
 ) -> Iterator[FoldGroup]:
-    """Neighbouring old exchanges that may fold, whole units only, the last one able to stay."""
+    """Batches of old exchanges that may fold, in whole units; the last holds the summary."""
+    first, old = span
     exchanges, units = view.transcript.exchanges, view.transcript.units
     batch: list[int] = []
-    barren = 0  # how many of the batch were looked at, and none of them can tell of it
+    barren = 0  # exchanges of the batch that were checked and cannot hold the summary
     number = exchanges[first].unit if first < old else len(units)
     while number < len(units) and _is_old(units[number], old):
         unit = units[number]
@@ -340,7 +335,7 @@ def _has_user_text(view: View, unit: Unit) -> bool:
 
 
 def _foldable_exchanges(view: View, unit: Unit, waiver: ProtectionWaiver) -> list[int]:
-    """The exchanges of a unit that may go; of a locked one all or none."""
+    """The exchanges of a unit that may fold; of a locked unit all or none."""
     found = [ordinal for ordinal in unit.exchanges if _can_fold(view, ordinal, waiver)]
     return found if len(found) == len(unit.exchanges) or not unit.locked else []
 
@@ -356,7 +351,7 @@ def _can_fold(view: View, ordinal: int, waiver: ProtectionWaiver) -> bool:
 
 
 def _can_remove(view: View, position: int, waiver: ProtectionWaiver) -> bool:
-    """Whether a part can still go: nothing took it out yet, unless all reasoning of its unit."""
+    """Return whether a part is still there to remove; only its unit's reasoning may be gone."""
     if view.is_protected(position) and not (waiver.reads and _can_waive(view, position)):
         return False
     if position not in view.claimed:
@@ -371,22 +366,24 @@ def _can_remove(view: View, position: int, waiver: ProtectionWaiver) -> bool:
 
 
 def _can_waive(view: View, position: int) -> bool:
-    """Whether a part of an old exchange stays only for what it shows: nobody pinned it."""
+    """Return whether a part is protected only for its content, not pinned."""
     why = view.pinned.reason_for(position) if isinstance(view.pinned, Protections) else None
     return why is not None and why.startswith(("latest read of ", FETCHED_AGAIN))
 
 
 def _up_to_keeper(view: View, batch: Sequence[int], barren: int) -> tuple[int, ...]:
-    """The batch up to the last exchange whose result can tell of it: one that did not fail.
+    """The batch up to the last exchange whose result can hold the summary: one without an error.
 
-    Of the first ones none can: as many as failed in a row would be looked at for each of them.
+    The first `barren` exchanges were checked before, so a run of failures is checked once.
     """
     for count in range(len(batch), max(1, barren), -1):
         result = view.transcript.exchanges[batch[count - 1]].result
         if result is None or not view.can_rewrite(result) or _splits_unit(view, batch, count):
             continue
         part = view.transcript.parts[result]
-        if part.text and not part.error:  # what has no text, as a screenshot, may take none
+        if (
+            part.text and not part.error
+        ):  # a result without text, such as a screenshot, may allow none
             members = _without_dependencies(view, batch[:count])
             return members if members[-1:] == (batch[count - 1],) else ()
     return ()
@@ -395,7 +392,7 @@ def _up_to_keeper(view: View, batch: Sequence[int], barren: int) -> tuple[int, .
 def _without_dependencies(
     view: View, batch: Sequence[int], beside: Sequence[int] = ()
 ) -> tuple[int, ...]:
-    """The batch without what an edit outside of it, and of those beside it, needs whole."""
+    """The batch without exchanges that an edit outside it, and outside `beside`, depends on."""
     exchanges = view.transcript.exchanges
     inside = {
         part for ordinal in (*batch, *beside) for part in exchange_closure(view.transcript, ordinal)
@@ -407,79 +404,88 @@ def _without_dependencies(
 
 
 def _splits_unit(view: View, batch: Sequence[int], count: int) -> bool:
-    """Whether the exchange behind this place belongs to the same unit."""
+    """Return whether the next exchange belongs to the same unit."""
     exchanges = view.transcript.exchanges
     return count < len(batch) and exchanges[batch[count]].unit == exchanges[batch[count - 1]].unit
 
 
-# What is offered.
+# Offers.
 
 
 def _net_saving(view: View, offer: Offer) -> int:
-    """What an offer saves beyond the edits that it takes the place of."""
+    """Tokens that an offer saves beyond the edits it replaces."""
     parts = {part for edit in offer.edits for part in touched_parts(edit, view.transcript)}
     return offer.saved - sum(view.in_force[part].saved for part in parts if part in view.in_force)
 
 
 def _fold_offer(view: View, tiers: FoldThresholds, group: FoldGroup) -> Offer:
-    """The last member's result becomes the summary, and the others go."""
+    """Replace the last member's result by the summary and drop the others."""
     members = tuple(group.members)
     keeper = view.transcript.exchanges[members[-1]]
     assert keeper.result is not None
-    deeds = _deeds(view, members)
+    calls = _call_summaries(view, members)
     original = view.transcript.parts[keeper.result]
     ref = reference_of_pieces(render_exchanges(view.transcript, members, view.media))
     marker = OmissionMarker(
         len(members) - 1, "calls", ref, reason="told above", fetch_tool=view.fetch_tool
     )
     count = view.counter.count
-    room = max(
+    max_tokens = max(
         tiers.max_summary_tokens - count(f"\n{marker}"),
-        min_batch_tokens(deeds, count) + tiers.max_summary_tokens // 2,
+        min_batch_tokens(calls, count) + tiers.max_summary_tokens // 2,
     )
-    words = dict(view.summaries).get(ref, "").strip()
-    said = (
-        describe_with_summary(words, deeds, room, count)
-        if words
-        else describe_batch(deeds, room, count)
+    given = dict(view.summaries).get(ref, "").strip()
+    summary = (
+        describe_with_summary(given, calls, max_tokens, count)
+        if given
+        else describe_batch(calls, max_tokens, count)
     )
-    text = f"{said}\n{marker}"
+    text = f"{summary}\n{marker}"
     evidence = f"{len(members):,} calls told in one result"
     saved = view.saved_by(keeper.result, text)
-    edit = Replace(keeper.result, original.ref, text, ref, _FOLDED_REASON, evidence, saved, members)
+    edit = Replace(
+        part=keeper.result,
+        ref=original.ref,
+        text=text,
+        original=ref,
+        reason=_FOLDED_REASON,
+        evidence=evidence,
+        saved=saved,
+        stands_for=members,
+    )
     others = tuple(_other_edits(view, members, keeper))
     return Offer("drop", edit, also=others)
 
 
-def _deeds(view: View, members: Sequence[int]) -> list[CallSummary]:
+def _call_summaries(view: View, members: Sequence[int]) -> list[CallSummary]:
     exchanges = view.transcript.exchanges
-    whys = _stated_reasons(view, exchanges[members[0]].unit, exchanges[members[-1]].unit)
-    found = (deed_in_view(view, exchanges[ordinal], whys.get(ordinal, "")) for ordinal in members)
-    return [deed for deed in found if deed is not None]
+    reasons = _stated_reasons(view, exchanges[members[0]].unit, exchanges[members[-1]].unit)
+    found = (deed_in_view(view, exchanges[one], reasons.get(one, "")) for one in members)
+    return [one for one in found if one is not None]
 
 
 def _stated_reasons(view: View, first: int, last: int) -> dict[int, str]:
-    """What the assistant said last before each call, since the user spoke."""
+    """The assistant's last text before each call, since the last user message."""
     parts, exchange_of = view.transcript.parts, view.transcript.exchange_of
-    said, whys = "", dict[int, str]()
+    text, reasons = "", dict[int, str]()
     for unit in view.transcript.units[first : last + 1]:
         for position in range(*unit.parts):
             part = parts[position]
             if part.kind == "text" and part.speaker == "model":
-                said = part.text
-            elif part.kind == "text" and not part.text.startswith("<"):  # a reminder is no word
-                said = ""
+                text = part.text
+            elif part.kind == "text" and not part.text.startswith("<"):  # "<": a reminder
+                text = ""
             elif part.kind == "call":
-                whys[exchange_of[position]] = said
-    return whys
+                reasons[exchange_of[position]] = text
+    return reasons
 
 
 def _other_edits(view: View, members: Sequence[int], keeper: Exchange) -> Iterator[Edit]:
-    """What becomes of the other members: they go; beside the keeper they may have to stay."""
+    """Edits of the other members: they are dropped, or replaced if they cannot leave the unit."""
     transcript = view.transcript
     home = transcript.units[keeper.unit]
     beside = is_inseparable(home)
-    counted: set[int] = set()  # parts that an edit before takes along
+    counted: set[int] = set()  # parts that an earlier edit drops
     call = transcript.parts[keeper.call].id or f"no. {keeper.ordinal + 1}"
     evidence = f"told in the result of call {call}"
     for ordinal in members[:-1]:
@@ -491,7 +497,9 @@ def _other_edits(view: View, members: Sequence[int], keeper: Exchange) -> Iterat
             counted.update(parts)
             saved = sum(view.tokens_of(part) for part in parts)
             ref = transcript.parts[exchange.call].ref
-            yield DropExchange(ordinal, ref, _FOLDED_REASON, evidence, saved)
+            yield DropExchange(
+                exchange=ordinal, ref=ref, reason=_FOLDED_REASON, evidence=evidence, saved=saved
+            )
 
 
 def _is_gone(view: View, position: int) -> bool:
@@ -499,7 +507,7 @@ def _is_gone(view: View, position: int) -> bool:
 
 
 def _pointer_edit(view: View, exchange: Exchange, evidence: str) -> Iterator[Edit]:
-    """A result beside the summary, in a unit that can only go as a whole."""
+    """Replace a result in the summary's unit, which can only go as a whole, by a marker."""
     position = exchange.result
     if position is None or not view.can_rewrite(position):
         return
@@ -512,9 +520,17 @@ def _pointer_edit(view: View, exchange: Exchange, evidence: str) -> Iterator[Edi
     )
     saved = view.saved_by(position, text)
     if saved > 0:
-        yield Replace(position, part.ref, text, ref, _FOLDED_REASON, evidence, saved)
+        yield Replace(
+            part=position,
+            ref=part.ref,
+            text=text,
+            original=ref,
+            reason=_FOLDED_REASON,
+            evidence=evidence,
+            saved=saved,
+        )
 
 
 def fold_exchanges(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to fold old exchanges when the history is over its budget, or over its threshold."""
+    """Offer to fold old exchanges when the history is over its budget or its threshold."""
     return fold_offers(view, fold_thresholds(policy, view.limits))

@@ -14,20 +14,21 @@ from ..transcript import Part
 from .base import View, acts
 from .exchanges import call_label, is_intact
 
-MIN_BYTES = 256  # bytes; shorter results are left as they are
-_MAX_ERROR_LINE_CHARS = 300  # characters of an error's line that are worth saying again
+_MIN_BYTES = 256  # shorter results are left unchanged
+_MAX_ERROR_LINE_CHARS = 300  # longer error lines are not repeated
 
 
 @acts(at_arrival=True, at_epochs=False)
 def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer a reference to the first of several identical results, unless something was written.
+    """Offer a reference to the first of several identical results with no write between them.
 
-    The first one stays and the later one is shaped before it is ever sent, so no prefix breaks.
+    The first one stays and the later one is replaced before it is sent, so no prefix breaks.
     """
-    transcript, least = view.transcript, MIN_BYTES if policy.min_chars is None else policy.min_chars
+    transcript = view.transcript
+    min_bytes = _MIN_BYTES if policy.min_chars is None else policy.min_chars
     for position in view.fresh_results():
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
-        if ordinal < 0 or not _is_long(part.text, least):
+        if ordinal < 0 or not _is_long(part.text, min_bytes):
             continue
         earlier = _first_intact_copy(view, policy, ordinal, part.text)
         if earlier is None or not view.can_rewrite(position):
@@ -41,7 +42,7 @@ def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
 
 
 def _is_open_error(part: Part, use: Use, policy: Policy) -> bool:
-    """Whether a result tells of a fresh failure, and is short enough to stay whole."""
+    """Return whether a result is a new failure, short enough to stay whole."""
     short = policy.errors_verbatim and len(part.text) <= MAX_OPEN_ERROR_CHARS
     return short and is_failed_call(part.text, part.error, use.outcome_kind)
 
@@ -53,23 +54,23 @@ def _is_long(text: str, min_bytes: int) -> bool:
 
 
 def _first_intact_copy(view: View, policy: Policy, ordinal: int, text: str) -> int | None:
-    """The first exchange with this very result since anything could have changed it."""
+    """The first exchange with this result since anything could have changed it."""
     copies = view.ledger.copies(text, ordinal)
     if not copies:
         return None
-    # The later the copy, the less was written since: all copies from one on are fit.
-    fit = bisect_left(copies, True, key=lambda copy: not _has_changed_since(view, copy, ordinal))
-    for copy in copies[fit:]:
+    # A later copy has fewer writes after it, so all copies from the first usable one on are usable.
+    usable = bisect_left(copies, True, key=lambda copy: not _has_changed_since(view, copy, ordinal))
+    for copy in copies[usable:]:
         result = view.transcript.exchanges[copy].result
         if result is None or view.transcript.parts[result].text != text:
-            continue  # the hash alone proves nothing
+            continue  # a hash collision
         if is_intact(view, policy, result):
             return copy
     return None
 
 
 def _has_changed_since(view: View, earlier: int, ordinal: int) -> bool:
-    """Whether what was written in between may make this call another one than the earlier."""
+    """Return whether a write between the two calls can have changed the result."""
     use, ledger = view.use(ordinal), view.ledger
     if use.kind == "read" and use.reads:
         return any(ledger.can_be_written(span.path, earlier, ordinal) for span in use.reads)
@@ -83,26 +84,27 @@ def _offer(view: View, position: int, part: Part, earlier: int) -> Offer | None:
     if text is None or copy is None:
         return None
     saved = view.saved_by(position, text)
+    evidence = f"same as {name}, {len(part.text):,} chars"
     edit = Replace(
-        position,
-        part.ref,
-        text,
-        reference(part.text),
-        "identical",
-        f"same as {name}, {len(part.text):,} chars",
-        saved,
+        part=position,
+        ref=part.ref,
+        text=text,
+        original=reference(part.text),
+        reason="identical",
+        evidence=evidence,
+        saved=saved,
     )
     return Offer("stub", edit, depends_on=(copy,)) if saved > 0 else None
 
 
 def _stub_text(part: Part, why: str) -> str | None:
-    """A marker; of a failure also the first and the last line, or all of it where they are long."""
+    """A marker; for a failure with its first and last line; None if those are too long."""
     lines = part.text.removesuffix("\n").split("\n")
-    ref, all = reference(part.text), len(lines)
+    ref, total = reference(part.text), len(lines)
     if not part.error:
-        gone, unit = (all, "lines") if all > 1 else (len(part.text), "chars")
-        return str(OmissionMarker(gone, unit, ref, reason=why))
+        omitted, unit = (total, "lines") if total > 1 else (len(part.text), "chars")
+        return str(OmissionMarker(omitted, unit, ref, reason=why))
     first, last = lines[0], lines[-1]
-    if all < 4 or max(len(first), len(last)) > _MAX_ERROR_LINE_CHARS:
+    if total < 4 or max(len(first), len(last)) > _MAX_ERROR_LINE_CHARS:
         return None
-    return f"{first}\n{OmissionMarker(all - 2, 'lines', ref, all, why)}\n{last}"
+    return f"{first}\n{OmissionMarker(total - 2, 'lines', ref, total, reason=why)}\n{last}"

@@ -1,4 +1,4 @@
-"""Keep the lines of a result that will probably be needed, and the names in the others."""
+"""Keep the lines of a result that are likely to be needed, and the names in the others."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from ..tools.use import Use
 from ..transcript import Part, Unit
 from .base import View, acts, units_at_doubled_age
 
-MIN_CHARS: Final = 800  # characters; of shorter results nothing worth having can go
-_MIN_SAVED_TOKENS: Final = 20  # tokens
-# Of what arrives: by replay of recorded sessions (docs/presets.md).
-_MIN_FILE_CHARS: Final = 2_000  # characters of a file that was read whole
-_MIN_RANGE_CHARS: Final = 12_000  # of some lines of one, or a diff: shorter, it comes as asked for
-_UNSEEN_RISK_FACTOR: Final = 1.5  # times as much is feared for what the model has never seen
+MIN_CHARS: Final = 800  # cutting shorter results saves too little
+_MIN_SAVED_TOKENS: Final = 20
+# On arrival; fitted by replay of recorded sessions (docs/how/presets.md).
+_MIN_FILE_CHARS: Final = 2_000  # of a file that was read whole
+_MIN_RANGE_CHARS: Final = 12_000  # of a range of lines or a diff: shorter ones stay as requested
+_UNSEEN_RISK_FACTOR: Final = 1.5  # risk of lines that the model has never seen
 
 
 @acts(at_arrival=True, at_epochs=True)
 def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to cut each result, whenever it has come to twice its age, to what will be needed.
+    """Offer to cut each result to the lines likely to be needed, each time its age has doubled.
 
-    Where the policy asks for that, also what runs, searches and long reads bring, at arrival.
+    With `trim_on_arrival` also new results of runs, searches and long reads.
     """
     if view.arrival and not policy.trim_on_arrival:
         return
-    fair = view.fair_risk / (_UNSEEN_RISK_FACTOR if view.arrival else 1.0)
+    max_risk = view.fair_risk / (_UNSEEN_RISK_FACTOR if view.arrival else 1.0)
     for position in _arriving_results(view) if view.arrival else _due_results(view):
         text = view.transcript.parts[position].text
         if len(text) < MIN_CHARS or not view.can_lose_lines(position) or has_gaps(text):
             continue
         known = view.risks.result_features(position)
-        offer = None if known is None else _offer(view, position, known[0], fair)
+        offer = None if known is None else _offer(view, position, known[0], max_risk)
         if offer is not None:
             yield offer
 
 
 def _arriving_results(view: View) -> Iterator[int]:
-    """The results that just came of which lines may go before the model has seen them."""
+    """New results of which lines may go before the model has seen them."""
     for exchange in view.fresh_exchanges():
         use = view.use(exchange.ordinal)
-        least = _min_chars_for(use)
-        if exchange.result is None or least is None:
+        min_chars = _min_chars_for(use)
+        if exchange.result is None or min_chars is None:
             continue
         part = view.transcript.parts[exchange.result]
-        if len(part.text) < least:
+        if len(part.text) < min_chars:
             continue
         failed = parse_outcome(part.text, part.error, use.outcome_kind).failed
         if not failed or len(part.text) > MAX_OPEN_ERROR_CHARS:
@@ -64,7 +64,7 @@ def _arriving_results(view: View) -> Iterator[int]:
 
 
 def _min_chars_for(use: Use) -> int | None:
-    """From how many characters on what a call brings may be cut at arrival; None: it stays."""
+    """Minimum length of a result that may be cut on arrival; None: it stays."""
     if use.kind in ("run", "search"):
         return MIN_CHARS
     if use.kind != "read":
@@ -74,7 +74,7 @@ def _min_chars_for(use: Use) -> int | None:
 
 
 def _due_results(view: View) -> Iterator[int]:
-    """The seen results whose age has come to a power of two since the last evaluation."""
+    """Seen results whose age reached a power of two since the last evaluation."""
     units, results = view.transcript.units, view.transcript.results
     last = bisect_right(units, view.fresh_from, key=_answers_from) - 1
     for first, end in units_at_doubled_age(last, len(units) - 1):
@@ -88,7 +88,7 @@ def _answers_from(unit: Unit) -> int:
 
 
 def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) -> Offer | None:
-    """A result without the lines that cost more to carry than missing them would."""
+    """Offer a result without the lines that cost more to keep than to miss."""
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _removed_lines(view, position, found), max_risk / line_calibration(use.content)
@@ -97,7 +97,7 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
         part.text, found, forecast_lines(found), view.mentions, rate=rate, gone_before=inner
     )
     if kept is None or len(gone) >= kept.total or not _has_cause(part, use, found, kept):
-        return None  # where all lines went before, what stands there says more than a hole
+        return None  # all lines went before: their replacement says more than a gap
     ref, rerun = reference(part.text), use.rerun
     marker = OmissionMarker(
         kept.removed, "lines", ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
@@ -109,21 +109,32 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     evidence = (
         f"{kept.removed:,} of {kept.total:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
     )
-    return Offer("trim", Replace(position, part.ref, text, ref, UNLIKELY_NEEDED, evidence, saved))
+    return Offer(
+        "trim",
+        Replace(
+            part=position,
+            ref=part.ref,
+            text=text,
+            original=ref,
+            reason=UNLIKELY_NEEDED,
+            evidence=evidence,
+            saved=saved,
+        ),
+    )
 
 
 def _frame_lines(text: str) -> range:
-    """The lines before an output: of these tidying took some out, no cut did."""
+    """The lines before an output; tidying removes some of these, cuts do not."""
     return range(split_frame(text).head.count("\n"))
 
 
 def _has_cause(part: Part, use: Use, found: ResultFeatures, kept: SelectedLines) -> bool:
-    """Whether what remains of a failure still says what went wrong."""
+    """Return whether the kept lines of a failure still have its cause."""
     return _cause_line(part, use, found.owned) in strip_color(kept.text)
 
 
 def _cause_line(part: Part, use: Use, owned: ResultState) -> str:
-    """The line that says what went wrong, looked for once; empty where nothing did."""
+    """The line that names the cause of a failure, found once; empty if there was none."""
     known = owned.failure
     if known is None or known[0] != use.outcome_kind:
         ending = parse_outcome(part.text, part.error, use.outcome_kind)
@@ -133,7 +144,7 @@ def _cause_line(part: Part, use: Use, owned: ResultState) -> str:
 
 
 def _removed_lines(view: View, position: int, found: ResultFeatures) -> frozenset[int]:
-    """The lines that an edit in force has taken out of a result."""
+    """The lines of a result that an edit in force has removed."""
     edit = view.in_force.get(position)
     if not isinstance(edit, Replace) or edit.reason == TIDIED:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Leave out lines of a new result that an earlier result shows word for word."""
+"""Remove lines of a new result that an earlier result has word for word."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ from .base import View, acts
 from .exchanges import call_label, is_intact
 
 REASON: Final = "shown_before"
-_MIN_CHARS: Final = 600  # characters; a shorter result stays as it is
-_MIN_RUN_LINES: Final = 6  # lines that must stand one after another in what shows the same thing
-_MIN_DISTANT_RUN_LINES: Final = (
-    15  # and in what shows something else: a few lines alike are common there
-)
+_MIN_CHARS: Final = 600  # shorter results are left unchanged
+_MIN_RUN_LINES: Final = 6  # consecutive equal lines, in a result with the same target
+_MIN_DISTANT_RUN_LINES: Final = 15  # in another result, where a few equal lines are common
 _MIN_RUN_CHARS: Final = 160
-_MIN_SAVED_TOKENS: Final = 40  # tokens
+_MIN_SAVED_TOKENS: Final = 40
 _MAX_SOURCES: Final = 4
-_MAX_REASON_CHARS: Final = 90  # characters of a marker's reason; names that do not fit are counted
-_MAX_REPEATS: Final = 3  # so many of the latest calls that are the same are looked at
+_MAX_REASON_CHARS: Final = 90  # of a marker's reason; names that do not fit are counted
+_MAX_REPEATS: Final = 3  # latest equal calls that are checked
 
 
 class _RepeatedRun(Struct, frozen=True, gc=False):
-    """Lines of a text that stand in another part."""
+    """A run of lines that is also in an earlier part."""
 
     first: int
     end: int
@@ -39,29 +37,27 @@ class _RepeatedRun(Struct, frozen=True, gc=False):
 
 
 class _RunSearch(Struct, frozen=True):
-    """One new result, and what is known of the parts that its lines may stand in."""
+    """The search for the lines of one new result in earlier parts."""
 
     view: View
     policy: Policy
     position: int
     lines: list[NumberedLine]
-    intact: dict[int, bool]  # shared by all results that came together
-    min_lines: dict[int, int] = field(
-        default_factory=dict[int, int]
-    )  # lines of a run, by its source
+    intact: dict[int, bool]  # by part; shared by all results that arrived together
+    min_lines: dict[int, int] = field(default_factory=dict[int, int])  # of a run, by source
 
     @property
     def known(self) -> LineIndex:
         return self.view.ledger.lines
 
     def is_intact(self, source: int) -> bool:
-        """Whether a part says all that it said, and will go on doing so."""
+        """Return whether a part has its whole text and will keep it."""
         if source not in self.intact:
             self.intact[source] = is_intact(self.view, self.policy, source)
         return self.intact[source]
 
     def min_run_lines(self, source: int) -> int:
-        """How many lines must stand in a part one after another."""
+        """Minimum length of a run in this source."""
         if source not in self.min_lines:
             same = _has_same_target(self.view, source, self.position)
             self.min_lines[source] = _MIN_RUN_LINES if same else _MIN_DISTANT_RUN_LINES
@@ -70,35 +66,36 @@ class _RunSearch(Struct, frozen=True):
 
 @acts(at_arrival=True, at_epochs=False)
 def lines_shown(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to leave out lines of new results that the model can see further up."""
-    standing: dict[int, bool] = {}
+    """Offer to remove lines of new results that the model can see in earlier ones."""
+    intact: dict[int, bool] = {}
     for exchange in view.fresh_exchanges():
         position = exchange.result
         if position is None or not _can_cut(view, policy, exchange, position):
             continue
         lines = [parse_line(whole) for whole in view.transcript.parts[position].text.split("\n")]
-        runs = _find_runs(_RunSearch(view, policy, position, lines, standing))
-        offer = _shorten_offer(view, exchange, position, lines, runs) if runs else None
+        search = _RunSearch(view=view, policy=policy, position=position, lines=lines, intact=intact)
+        runs = _find_runs(search)
+        offer = _shorten_offer(search, exchange, runs) if runs else None
         if offer is not None:
-            standing[position] = False  # what came beside it may not lean on it
+            intact[position] = False  # results that arrived with it must not depend on it
             yield offer
 
 
 def _can_cut(view: View, policy: Policy, exchange: Exchange, position: int) -> bool:
     part = view.transcript.parts[position]
     if len(part.text) < _MIN_CHARS or not view.ledger.lines.can_occur_before(position, part):
-        return False  # most results
+        return False  # the common case
     if not view.can_rewrite(position) or has_gaps(part.text):
         return False
-    ends_as = view.use(exchange.ordinal).outcome_kind
-    short = policy.errors_verbatim and len(part.text) <= MAX_OPEN_ERROR_CHARS
-    if short and is_failed_call(part.text, part.error, ends_as):
+    outcome_kind = view.use(exchange.ordinal).outcome_kind
+    is_short = policy.errors_verbatim and len(part.text) <= MAX_OPEN_ERROR_CHARS
+    if is_short and is_failed_call(part.text, part.error, outcome_kind):
         return False
     return not _is_repeated_request(view, exchange)
 
 
 def _is_repeated_request(view: View, exchange: Exchange) -> bool:
-    """Whether the same call had lines left out before: who asks again wants to see them."""
+    """Return whether the same call lost lines before: a repeated request wants to see them."""
     call = view.transcript.parts[exchange.call]
     use = view.use(exchange.ordinal)
     for ordinal in view.ledger.repeats(call.name, use, exchange.ordinal)[-_MAX_REPEATS:]:
@@ -107,12 +104,12 @@ def _is_repeated_request(view: View, exchange: Exchange) -> bool:
         if edit is not None and edit.reason == REASON:
             return True
         if result is not None and find_marker(view.transcript.parts[result].text) is not None:
-            return True  # they were left out before the history came here
+            return True  # removed before the history arrived here
     return False
 
 
 def _find_runs(search: _RunSearch) -> list[_RepeatedRun]:
-    """The lines of a result that stand elsewhere, in as few and long runs as one look finds."""
+    """Find the runs of lines of a result that earlier parts have, greedily."""
     found: list[_RepeatedRun] = []
     sources: set[int] = set()
     at, end = _inner_lines(search.view.transcript.parts[search.position].text)
@@ -128,10 +125,9 @@ def _find_runs(search: _RunSearch) -> list[_RepeatedRun]:
 
 
 def _inner_lines(text: str) -> tuple[int, int]:
-    """The lines that may go, from one to before another.
+    """The range of lines that may go.
 
-    An agent's frame stays, and so do the first and the last line in it: they tell a reader where
-    in a file he is.
+    The agent's frame stays, and the first and last line inside it, which show the place in a file.
     """
     frame = split_frame(text)
     head = frame.head.count("\n")
@@ -139,11 +135,11 @@ def _inner_lines(text: str) -> tuple[int, int]:
 
 
 def _longest_run(search: _RunSearch, at: int, end: int, sources: set[int]) -> _RepeatedRun | None:
-    """The longest run of lines from here on that stands in one earlier part."""
+    """The longest run from here on that one earlier part has."""
     best: _RepeatedRun | None = None
-    full = len(sources) == _MAX_SOURCES
+    is_full = len(sources) == _MAX_SOURCES
     for source, start in search.known.places(search.lines[at], search.position):
-        if (full and source not in sources) or not search.is_intact(source):
+        if (is_full and source not in sources) or not search.is_intact(source):
             continue
         text = search.known.text(source)
         until = match_end(search.lines, at=at, end=end, text=text, start=start)
@@ -156,7 +152,7 @@ def _longest_run(search: _RunSearch, at: int, end: int, sources: set[int]) -> _R
 
 
 def _has_same_target(view: View, source: int, position: int) -> bool:
-    """Whether two exchanges deal with the same file, or are the same operation on one target."""
+    """Return whether two exchanges use the same file, or are one operation on one target."""
     ordinals = (view.transcript.exchange_of[at] for at in (source, position))
     one, other = (view.use(ordinal) for ordinal in ordinals)
     files = {span.path for span in (*one.reads, *one.writes)}
@@ -166,30 +162,35 @@ def _has_same_target(view: View, source: int, position: int) -> bool:
 
 
 def _shorten_offer(
-    view: View,
-    exchange: Exchange,
-    position: int,
-    lines: Sequence[NumberedLine],
-    runs: Sequence[_RepeatedRun],
+    search: _RunSearch, exchange: Exchange, runs: Sequence[_RepeatedRun]
 ) -> Offer | None:
+    view, position, lines = search.view, search.position, search.lines
     part = view.transcript.parts[position]
     gone = sum(run.end - run.first for run in runs)
     sources = sorted({run.source for run in runs})
     ref, where = reference(part.text), _describe_sources(view, exchange, sources)
-    all = len(lines) - (not lines[-1].whole)
-    marker = OmissionMarker(gone, "lines", ref, all, where, fetch_tool=view.fetch_tool)
-    text = "\n".join((*_kept_lines([line.whole for line in lines[:all]], runs), str(marker)))
+    total = len(lines) - (not lines[-1].whole)
+    marker = OmissionMarker(gone, "lines", ref, total, reason=where, fetch_tool=view.fetch_tool)
+    text = "\n".join((*_kept_lines([line.whole for line in lines[:total]], runs), str(marker)))
     if len(text) >= len(part.text):
         return None
     saved = view.saved_by(position, text)
     if saved < _MIN_SAVED_TOKENS:
         return None
-    edit = Replace(position, part.ref, text, ref, REASON, f"{gone:,} lines {where}", saved)
+    edit = Replace(
+        part=position,
+        ref=part.ref,
+        text=text,
+        original=ref,
+        reason=REASON,
+        evidence=f"{gone:,} lines {where}",
+        saved=saved,
+    )
     return Offer("trim", edit, depends_on=tuple(sources))
 
 
 def _kept_lines(lines: Sequence[str], runs: Sequence[_RepeatedRun]) -> Iterator[str]:
-    """The lines that stay, with a hole for each stretch of lines that go."""
+    """The kept lines, with a gap line for each removed range."""
     at = 0
     for first, end in _gaps(runs):
         yield from lines[at:first]
@@ -199,7 +200,7 @@ def _kept_lines(lines: Sequence[str], runs: Sequence[_RepeatedRun]) -> Iterator[
 
 
 def _gaps(runs: Sequence[_RepeatedRun]) -> list[tuple[int, int]]:
-    """The first and the end of each stretch of lines that go; runs that touch are one."""
+    """The removed ranges; adjacent runs are one range."""
     found: list[tuple[int, int]] = []
     for run in runs:
         if found and found[-1][1] == run.first:
@@ -210,7 +211,7 @@ def _gaps(runs: Sequence[_RepeatedRun]) -> list[tuple[int, int]]:
 
 
 def _describe_sources(view: View, exchange: Exchange, sources: Sequence[int]) -> str:
-    """Which calls a reader finds the lines in: in what they said, or in their results."""
+    """The calls that have the lines, in their arguments or results."""
     ordinals = dict.fromkeys(view.transcript.exchange_of[source] for source in sources)
     names = [call_label(view, one, exchange.ordinal) for one in ordinals]
     where = f"the same as in {' and '.join(names)}"

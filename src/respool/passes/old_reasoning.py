@@ -1,11 +1,9 @@
-"""Drop the reasoning of units that left the recent exchanges, where allowed."""
+"""Drop the reasoning of units that are no longer recent, where the provider allows it."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-
-from msgspec.structs import replace
 
 from ..edits import DropReasoning, Offer
 from ..policy import Policy
@@ -17,7 +15,7 @@ from .protections import start_of_messages
 def droppable_until(view: View, binding: Binding, start: int) -> int:
     """The first unit, from `start` on, whose reasoning must stay."""
     units = view.transcript.units
-    last = len(units) - 1  # the latest turn of the model stays as it came (A9)
+    last = len(units) - 1  # the model's latest unit must stay unchanged (A9)
     if binding.droppable == "none":
         return start
     if binding.droppable == "all":
@@ -35,7 +33,7 @@ def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
         start, stop = _aged_units(view)
     else:
         at = start_of_messages(view.transcript, policy.keep_reasoning_messages)
-        view = replace(view, kept_from=at)
+        view = view.keeping_from(at)
         start, stop = _aged_units(view)[0], _units_before(view, at)
     if start >= stop or binding.droppable == "none":
         return
@@ -50,7 +48,7 @@ def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
 
 
 def _aged_units(view: View) -> tuple[int, int]:
-    """The units that may have left the recent window since the last evaluation."""
+    """The range of units that may have become old since the last evaluation."""
     exchanges = view.transcript.exchanges
     old = max(0, view.seen_exchanges() - view.recent_count)
     stop = exchanges[old].unit if old < len(exchanges) else len(view.transcript.units) - 1
@@ -59,13 +57,13 @@ def _aged_units(view: View) -> tuple[int, int]:
 
 
 def _units_before(view: View, at: int) -> int:
-    """How many units the model began before a part; never the latest, which stays."""
+    """Number of units that begin before a part, without the latest, which stays."""
     units = view.transcript.units
     return min(len(units) - 1, bisect_left(units, at, key=lambda unit: unit.parts[0]))
 
 
 def _start_of_open_turn(view: View, start: int) -> int:
-    """Where the turn that was not over at the last evaluation begins: its units have waited."""
+    """The first unit of the turn that was still running at the last evaluation."""
     while start > 0 and not _is_gone(view, start) and not is_turn_start(view.transcript, start):
         start -= 1
     return start
@@ -77,7 +75,7 @@ def _is_gone(view: View, number: int) -> bool:
 
 
 def _drops(view: View, binding: Binding, start: int, stop: int) -> Iterator[DropReasoning]:
-    """One edit a unit; where only the oldest may go, none behind one that stays."""
+    """One edit per unit; with `oldest_first` none after a unit that stays."""
     for number in range(start, stop):
         reasoning = view.transcript.units[number].reasoning
         if not reasoning or not all(map(view.is_whole, reasoning)):
@@ -91,4 +89,6 @@ def _drops(view: View, binding: Binding, start: int, stop: int) -> Iterator[Drop
             ref = view.transcript.parts[reasoning[0]].ref
             blocks = f"{len(reasoning)} block{'s' if len(reasoning) > 1 else ''}"
             evidence = f"{blocks}, {len(view.transcript.units) - 1 - number} turns ago"
-            yield DropReasoning(number, ref, "old_reasoning", evidence, saved)
+            yield DropReasoning(
+                unit=number, ref=ref, reason="old_reasoning", evidence=evidence, saved=saved
+            )

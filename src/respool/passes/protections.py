@@ -1,7 +1,7 @@
 """Protections: parts that no pass may touch at an evaluation, and why.
 
-Nothing is computed before a pass asks, and then once. So an evaluation costs what its passes look
-at, however long the history is.
+Each is computed on first access. So an evaluation costs only what its passes ask for, however long
+the history is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def start_of_calls(history: ReadOnlyTranscript, count: int) -> int:
 
 
 def _message_starts(history: ReadOnlyTranscript, unit: Unit) -> list[int]:
-    """Where each message of a unit begins."""
+    """The first part of each message of a unit."""
     first, end = unit.parts
     firsts = [first] if first < unit.answers_from else []
     row = -1
@@ -69,7 +69,7 @@ def _message_starts(history: ReadOnlyTranscript, unit: Unit) -> list[int]:
     return firsts
 
 
-_MAX_FILE_EVENTS = 256  # dealings with one file that are looked through after a read
+_MAX_FILE_EVENTS = 256  # events of one file that are checked after a read
 _MAX_ARGUMENT_CHARS = 4_000  # characters of arguments that are searched for references
 _REFERENCE_PATTERN = re.compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
 _LATEST_READ = "latest read"  # of a file that was edited since
@@ -132,7 +132,7 @@ class Protections:
         return _PartialProtections(self)
 
     def can_lose_lines(self, position: int) -> bool:
-        """Whether a part stays for nothing but what was edited since.
+        """Return whether a part is protected only as the base of later edits.
 
         The edits quote the lines that they were made on. Of the others those may go that will
         hardly be needed; the part as a whole does not.
@@ -176,7 +176,7 @@ class Protections:
         return None
 
     def _open_error(self, exchange: Exchange, use: Use) -> str | None:
-        """Whether this is how its operation last ended on its target, and it failed."""
+        """Return the protection of the last outcome of an operation, if it failed."""
         if self._arrival or not self._policy.errors_verbatim or exchange.result is None:
             return None
         result = self._history.parts[exchange.result]
@@ -188,7 +188,7 @@ class Protections:
         return "open error" if is_open else None
 
     def _base_of_edits(self, ordinal: int, use: Use) -> str | None:
-        """Whether edits since build on what this call read, and nothing has shown it again."""
+        """Return the protection of a read that later edits build on, if nothing showed it again."""
         for span in use.reads:
             if not span.part and self._is_base(ordinal, span):
                 return f"{_LATEST_READ} of {span.path}, edited since"
@@ -238,12 +238,12 @@ def _exchange_of_part(history: ReadOnlyTranscript, position: int) -> int:
 def find_fetched_back(
     history: ReadOnlyTranscript, results: Sequence[int], *originals: Collection[str]
 ) -> dict[str, int]:
-    """Which of these results, that just came, bring back what was taken out: by what they say.
+    """The new results that bring back originals, by the reference of their text.
 
     A result does if its call is the tool that gives originals back, or names the reference of one
     (in a shell, say), also of a marker that came with the history. Of several that say the same,
-    the latest one counts. One that merely says what an original says is no such thing:
-    `folding/refetching.py` is about what is read again.
+    the latest one counts. One that merely repeats the text of an original does not
+    count: `history/refetches.py` finds those.
     """
     found: dict[str, int] = {}
     for position in results:
@@ -261,17 +261,18 @@ def _has_reference(arguments: str, originals: Sequence[Collection[str]]) -> bool
 
 @lru_cache(maxsize=256)
 def compile_path_pattern(pattern: str) -> Callable[[str], bool]:
-    """Whether a path fits a pattern: `*` and `?` within one step of it, `**` across any number.
+    """Return a predicate for paths that match a pattern.
 
-    A pattern that does not start at a root fits at the end of any path; one that ends in `/` fits
-    all that is below. Brackets stand for themselves, for some folders have them in their names.
+    `*` and `?` match within one step of a path, `**` across any number. A pattern that does
+    not start at a root matches at the end of any path; one that ends in `/` matches all below.
+    Brackets are literal: some folders have them in their names.
 
-    >>> fits = path_pattern("docs/**/*.md")
+    >>> fits = compile_path_pattern("docs/**/*.md")
     >>> fits("docs/a.md"), fits("/repo/docs/x/y/a.md"), fits("docs/a.py")
     (True, True, False)
     """
     on_drive = pattern[1:2] == ":"
-    pattern = pattern.replace("\\", "/") if on_drive else pattern  # as paths on drives are spelled
+    pattern = pattern.replace("\\", "/") if on_drive else pattern  # as paths on drives are written
     rooted = on_drive or pattern.startswith(("/", "~")) or "://" in pattern
     body = pattern.removeprefix("./") + ("**" if pattern.endswith("/") else "")
     steps = [_pattern_step(step) for step in re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?)", body)]

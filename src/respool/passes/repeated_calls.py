@@ -14,24 +14,24 @@ from ..tools.identity import canonical_text, parse_arguments
 from ..transcript import Exchange
 from .base import View
 
-_MIN_BYTES = 64  # bytes; shorter arguments are left alone
+_MIN_BYTES = 64  # shorter arguments are left unchanged
 _REPEAT_KEY = "repeat_of"
 
 
 def repeated_calls(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to shorten old calls that say what an earlier one said, with nothing written since.
+    """Offer to shorten old calls that repeat an earlier one with no write between them.
 
-    Only what reads, runs or searches: a placeholder in the arguments of a call that writes would
-    find its way into files.
+    Only reads, runs and searches: the model might copy a placeholder in the arguments of a write
+    into a file.
     """
-    least = _MIN_BYTES if policy.min_chars is None else policy.min_chars
+    min_bytes = _MIN_BYTES if policy.min_chars is None else policy.min_chars
     for exchange in view.aged_exchanges():
         call = view.transcript.parts[exchange.call]
-        if len(call.text) * 4 < least or not _can_shorten(view, exchange):
+        if len(call.text) * 4 < min_bytes or not _can_shorten(view, exchange):
             continue
         first = _first_call(view, exchange)
         if first is not None:
-            yield from _offers(view, exchange, first, least)
+            yield from _offers(view, exchange, first, min_bytes)
 
 
 def _can_shorten(view: View, exchange: Exchange) -> bool:
@@ -46,7 +46,7 @@ def _can_shorten(view: View, exchange: Exchange) -> bool:
 
 
 def _first_call(view: View, exchange: Exchange) -> Exchange | None:
-    """The first of the same calls since anything was written; its arguments must still stand."""
+    """The first equal call since the last write, if its arguments are still whole."""
     call = view.transcript.parts[exchange.call]
     use = view.use(exchange.ordinal)
     same = view.ledger.repeats(call.name, use, exchange.ordinal)
@@ -64,8 +64,8 @@ def _offers(view: View, exchange: Exchange, first: Exchange, min_bytes: int) -> 
     size = len(call.text.encode("utf-8", "surrogatepass"))
     if size < min_bytes or not _has_same_arguments(call.text, original.text):
         return
-    told_apart = original.id and original.id != call.id
-    id = original.id if told_apart else f"call no. {first.ordinal + 1}"
+    has_own_id = original.id and original.id != call.id
+    id = original.id if has_own_id else f"call no. {first.ordinal + 1}"
     ref = reference(call.text)
     text = msgspec.json.encode({_REPEAT_KEY: id, "bytes": size, "ref": ref}).decode()
     if len(text) >= size:
@@ -73,12 +73,20 @@ def _offers(view: View, exchange: Exchange, first: Exchange, min_bytes: int) -> 
     saved = view.saved_by(exchange.call, text)
     if saved > 0:
         evidence = f"same as {id}, {size - len(text):,} of {size:,} bytes saved"
-        edit = Replace(exchange.call, call.ref, text, ref, "repeated_call", evidence, saved)
+        edit = Replace(
+            part=exchange.call,
+            ref=call.ref,
+            text=text,
+            original=ref,
+            reason="repeated_call",
+            evidence=evidence,
+            saved=saved,
+        )
         yield Offer("trim", edit, (first.call,))
 
 
 def _has_same_arguments(one: str, other: str) -> bool:
-    """Whether both are JSON objects of the same content, and no references themselves."""
+    """Return whether both are equal JSON objects and not references themselves."""
     if not one.lstrip().startswith("{"):
         return False
     arguments = parse_arguments(one)

@@ -22,18 +22,18 @@ from ..transcript import Exchange, Part
 from .base import View
 from .exchanges import call_label
 
-_MIN_CHARS = 300  # characters; a line and a marker in place of fewer save nothing
-_MAX_OUTCOMES = 20  # outcomes of one operation on one target that are looked at
+_MIN_CHARS = 300  # a line and a marker in place of fewer characters save nothing
+_MAX_OUTCOMES = 20  # outcomes of one operation on one target that are checked
 
 
 def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to keep of old errors that are resolved only the line that says what was wrong."""
+    """Offer to reduce old resolved errors to the line that names the cause."""
     judge = _OutcomeJudge(view, _MIN_CHARS if policy.min_chars is None else policy.min_chars)
     for exchange in view.aged_exchanges():
         later = judge.resolved_by(exchange)
         if later is not None:
             yield from _offers(view, exchange, later)
-        elif judge.is_left_running(exchange):  # by now it is known how it ended
+        elif judge.is_left_running(exchange):  # its outcome is known by now
             for earlier in judge.resolved_now(exchange):
                 yield from _offers(view, earlier, exchange)
     for exchange in view.newly_seen():
@@ -42,15 +42,15 @@ def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
 
 
 class _OutcomeJudge:
-    """How the calls of a view ended, each of them judged once."""
+    """Outcomes of the calls of a view, each judged once."""
 
     def __init__(self, view: View, min_chars: int) -> None:
         self._view = view
-        self._least = min_chars  # characters of an error that is worth a stub
+        self._min_chars = min_chars  # of an error that is worth a stub
         self._failed: dict[int, bool] = {}
 
     def resolved_by(self, exchange: Exchange) -> Exchange | None:
-        """The first later exchange that shows that this one's long error is gone."""
+        """The first later exchange that resolves this one's long error."""
         view, use = self._view, self._view.use(exchange.ordinal)
         outcomes = view.ledger.outcomes(use, view.seen_exchanges())
         if not outcomes or outcomes[-1].ordinal <= exchange.ordinal:
@@ -65,7 +65,7 @@ class _OutcomeJudge:
         return None
 
     def resolved_now(self, exchange: Exchange) -> Iterator[Exchange]:
-        """The old errors, since the success before it, that this exchange shows to be gone."""
+        """Old errors, since the last success before it, that this exchange resolves."""
         view, use = self._view, self._view.use(exchange.ordinal)
         for outcome in reversed(view.ledger.outcomes(use, exchange.ordinal)[-_MAX_OUTCOMES:]):
             if view.use(outcome.ordinal).kind != use.kind:
@@ -73,17 +73,17 @@ class _OutcomeJudge:
             earlier = view.transcript.exchanges[outcome.ordinal]
             if not self._may_have_failed(earlier) or self._may_have_failed(exchange):
                 return
-            old = outcome.ordinal < view.aged_from
-            if old and self._is_long_error(earlier) and self._resolves(exchange, earlier):
+            is_old = outcome.ordinal < view.aged_from
+            if is_old and self._is_long_error(earlier) and self._resolves(exchange, earlier):
                 yield earlier
 
     def is_left_running(self, exchange: Exchange) -> bool:
-        """Whether a call came back before it was done."""
+        """Return whether a call returned while its process was still running."""
         part = self._result(exchange)
         return part is not None and running_session(part.text) is not None
 
     def _resolves(self, later: Exchange, error: Exchange) -> bool:
-        """Whether a call shows that an error is gone; what a filter lets through shows little."""
+        """Return whether a call resolves an error; piped output must end in success."""
         if self._may_have_failed(later):
             return False
         view = self._view
@@ -94,18 +94,18 @@ class _OutcomeJudge:
         return "|" not in arguments or (part is not None and is_success(part.text))
 
     def _is_long_error(self, exchange: Exchange) -> bool:
-        """Whether a result is an error worth a stub.
+        """Return whether a result is an error worth a stub.
 
-        What a failed read did show is none, nor is it what a person said who refused a call.
+        The output of a failed read is not, nor is the user's refusal of a call.
         """
         part = self._result(exchange)
         kind = self._view.use(exchange.ordinal).outcome_kind
-        if part is None or len(part.text) < self._least or kind in ("read", "search"):
+        if part is None or len(part.text) < self._min_chars or kind in ("read", "search"):
             return False
         return _is_error(part, kind) and not is_user_refusal(part.text)
 
     def _may_have_failed(self, exchange: Exchange) -> bool:
-        """Whether a call failed, or it is not known how it ended."""
+        """Return whether a call failed or has an unknown outcome."""
         known = self._failed.get(exchange.ordinal)
         if known is None:
             part = self._ended(exchange)
@@ -115,16 +115,16 @@ class _OutcomeJudge:
         return known
 
     def _ended(self, exchange: Exchange) -> Part | None:
-        """The result that tells how a call ended: its own, or of the last look at its process."""
+        """The result with the outcome of a call: its own, or the last poll of its process."""
         part = self._result(exchange)
         process = None if part is None else running_session(part.text)
         if process is None:
             return part
         view = self._view
-        looks = view.ledger.outcomes(Use("run", target=process), view.seen_exchanges())
-        if not process or not looks or looks[-1].ordinal <= exchange.ordinal:
+        polls = view.ledger.outcomes(Use("run", target=process), view.seen_exchanges())
+        if not process or not polls or polls[-1].ordinal <= exchange.ordinal:
             return None
-        last = self._result(view.transcript.exchanges[looks[-1].ordinal])
+        last = self._result(view.transcript.exchanges[polls[-1].ordinal])
         return None if last is None or running_session(last.text) is not None else last
 
     def _result(self, exchange: Exchange) -> Part | None:
@@ -132,12 +132,12 @@ class _OutcomeJudge:
 
 
 def _is_error(part: Part, kind: str) -> bool:
-    """Whether a result is an error; a pipe may have hidden how a run ended."""
+    """Return whether a result is an error; a pipe may have hidden a run's exit code."""
     return is_failed(part.text, part.error) or (kind == "run" and has_failure_count(part.text))
 
 
 def _has_bad_end(part: Part, kind: str) -> bool:
-    """Whether what a run printed last is no success, whoever may have hidden its exit code."""
+    """Return whether a run's last output says it failed, whatever its exit code."""
     return kind == "run" and has_failed_ending(part.text)
 
 
@@ -154,18 +154,28 @@ def _offers(view: View, exchange: Exchange, later: Exchange) -> Iterator[Offer]:
     saved = view.saved_by(at, text)
     if saved > 0:
         evidence = f"{by}, {_count_lines(part.text):,} lines"
-        yield Offer("stub", Replace(at, part.ref, text, ref, "resolved", evidence, saved))
+        yield Offer(
+            "stub",
+            Replace(
+                part=at,
+                ref=part.ref,
+                text=text,
+                original=ref,
+                reason="resolved",
+                evidence=evidence,
+                saved=saved,
+            ),
+        )
 
 
 def _stub_text(text: str, ref: str, by: str, view: View) -> str:
-    """The telling line, and a marker that says where the rest is."""
+    """The line that names the cause, and a marker for the rest."""
     line = error_line(text)
     kept = clip_error_line(line)
-    all = _count_lines(text)
-    gone = all - 1 if kept == line else all
-    return (
-        f"{kept}\n{OmissionMarker(gone, 'lines', ref, all, reason=by, fetch_tool=view.fetch_tool)}"
-    )
+    total = _count_lines(text)
+    omitted = total - 1 if kept == line else total
+    marker = OmissionMarker(omitted, "lines", ref, total, reason=by, fetch_tool=view.fetch_tool)
+    return f"{kept}\n{marker}"
 
 
 def _count_lines(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Remove needless white space from old assistant text; code stays as it is."""
+"""Remove redundant whitespace from old assistant text; code stays unchanged."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from ..transcript import Unit
 from .base import View
 
 _FENCE_PATTERN = re.compile(r"[ \t>]*+(`{3,}|~{3,})(.*)")
-_LEAD_PATTERN = re.compile(
-    r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
-)  # an indent, a quote, a list's mark
-_NOT_PROSE_PATTERN = re.compile(
-    r"`|\t|\||   |[\u2500-\u257f]"
-)  # inline code, tables, columns, drawings
+# An indent, a quote sign, a list bullet.
+_LEAD_PATTERN = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
+# Inline code, tables, columns, drawings.
+_NOT_PROSE_PATTERN = re.compile(r"`|\t|\||   |[\u2500-\u257f]")
 _INDENTED = (" " * 4, "\t")
 
 
 def squeeze_prose(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer old assistant text without trailing blanks, double spaces and double blank lines."""
+    """Offer old assistant text without trailing spaces, double spaces and double blank lines."""
     transcript = view.transcript
     before, now = (_old_units(view, count) for count in _old_exchanges(view))
     for unit in transcript.units[before:now]:
@@ -33,12 +31,12 @@ def squeeze_prose(view: View, policy: Policy) -> Iterator[Offer]:
 
 
 def _old_exchanges(view: View) -> tuple[int, int]:
-    """How many exchanges were old at the last evaluation, and how many are now."""
+    """Number of old exchanges at the last evaluation, and now."""
     return view.aged_from, view.aged_from + len(view.aged_exchanges())
 
 
 def _old_units(view: View, exchanges: int) -> int:
-    """How many units have no exchange but these old ones, up to the last that has any."""
+    """Number of units whose exchanges are all among these old ones."""
     if not exchanges:
         return 0
     last = view.transcript.exchanges[exchanges - 1]
@@ -47,7 +45,7 @@ def _old_units(view: View, exchanges: int) -> int:
 
 
 def _model_texts(view: View, unit: Unit) -> Iterator[int]:
-    """What the model said in a unit, where nothing is bound to it."""
+    """Texts of the model in a unit, if no reasoning is bound to them."""
     if unit.locked:
         return
     for position in range(unit.parts[0], unit.answers_from):
@@ -66,20 +64,31 @@ def _offer(view: View, position: int) -> Offer | None:
         return None
     evidence = f"{len(part.text) - len(text):,} of {len(part.text):,} chars"
     ref = reference(part.text)
-    return Offer("trim", Replace(position, part.ref, text, ref, "blanks", evidence, saved))
+    return Offer(
+        "trim",
+        Replace(
+            part=position,
+            ref=part.ref,
+            text=text,
+            original=ref,
+            reason="blanks",
+            evidence=evidence,
+            saved=saved,
+        ),
+    )
 
 
 def _squeeze(text: str) -> str:
-    """Prose without needless white space; fenced and indented code, tables and lists keep theirs.
+    """Prose without redundant whitespace; fenced and indented code and tables stay unchanged.
 
-    >>> _squeezed("One.  Two.   \\n\\n\\n\\n```\\na  b\\n```")
+    >>> _squeeze("One.  Two.   \\n\\n\\n\\n```\\na  b\\n```")
     'One. Two.\\n\\n```\\na  b\\n```'
     """
     if not ("  " in text or " \n" in text or "\n\n\n" in text) or "<pre" in text.lower():
         return text
     kept: list[str] = []
-    blank: list[str] = []  # blank lines since the last one that says something
-    fence, code = "", False  # what closes the code that we are in; the last line was indented
+    blank: list[str] = []  # blank lines since the last other line
+    fence, code = "", False  # the fence of the open code block; the last line was indented
     for line in text.split("\n"):
         if not fence and not line.strip():
             blank.append(line)
@@ -93,7 +102,7 @@ def _squeeze(text: str) -> str:
 
 
 def _fence_after(fence: str, edge: re.Match[str] | None) -> str:
-    """The fence that is open behind a line."""
+    """The fence that is open after a line."""
     if edge is None:
         return fence
     if not fence:
@@ -103,12 +112,12 @@ def _fence_after(fence: str, edge: re.Match[str] | None) -> str:
 
 
 def _collapse_spaces(line: str) -> str:
-    """A line of prose with single spaces between its words; its indent stays."""
+    """A line of prose with single spaces between words; its indent stays."""
     if "  " not in line:
         return line
     lead = _LEAD_PATTERN.match(line)
     start = lead.end() if lead else 0
-    said = line[start:]
-    if "  " not in said or _NOT_PROSE_PATTERN.search(said):
+    words = line[start:]
+    if "  " not in words or _NOT_PROSE_PATTERN.search(words):
         return line
-    return line[:start] + said.replace("  ", " ")
+    return line[:start] + words.replace("  ", " ")

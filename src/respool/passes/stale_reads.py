@@ -18,23 +18,23 @@ from ..transcript import Exchange, Part
 from .base import View
 from .exchanges import call_label, is_intact
 
-_MIN_CHARS = 300  # characters; a marker in place of fewer saves nothing
-_MAX_FILE_EVENTS = 50  # dealings with one file that are looked back at
+_MIN_CHARS = 300  # a marker in place of fewer characters saves nothing
+_MAX_FILE_EVENTS = 50  # latest reads and writes of one file that are checked
 _DERIVED_CONTENTS = ("listing", "hits", "diff", "test")  # not a file's own lines
-_SAMPLE_COUNT = 6  # lines by which one text is looked for in another
+_SAMPLE_COUNT = 6  # lines by which one text is searched in another
 _LINE_NUMBER = re.compile(r"\s{0,12}\d{1,9}[\t→|: ] ?")  # how tools number lines
-_MIN_LINE_CHARS = 12  # characters; shorter lines stand in every file
+_MIN_LINE_CHARS = 12  # shorter lines are common to many files
 
 
 class _LaterEvent(Struct, frozen=True, gc=False):
-    """What made a read stale: a write of the whole file, or a read that shows it again."""
+    """An event that made a read stale: a write of the whole file, or another read."""
 
     ordinal: int
     wrote: bool
 
 
 def stale_reads(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to put aside reads that a later read shows again, or a later write replaced."""
+    """Offer to replace reads of content that was read again or rewritten since."""
     offered: set[int] = set()
     for exchange in view.fresh_exchanges():
         for ordinal in _earlier_reads(view, exchange):
@@ -46,7 +46,7 @@ def stale_reads(view: View, policy: Policy) -> Iterator[Offer]:
 
 
 def _earlier_reads(view: View, exchange: Exchange) -> Iterator[int]:
-    """The earlier reads of what this exchange shows or replaces."""
+    """Earlier reads of the content that this exchange reads or rewrites."""
     use = view.use(exchange.ordinal)
     shown = [span for span in use.reads if not span.part]
     replaced = [span for span in use.writes if use.replaces and not span.part]
@@ -61,12 +61,12 @@ def _earlier_reads(view: View, exchange: Exchange) -> Iterator[int]:
 
 
 def _overlaps(one: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
-    """Whether two ranges have a line in common; None is the whole file."""
+    """Return whether two line ranges overlap; None is the whole file."""
     return one is None or other is None or (one[0] <= other[1] and other[0] <= one[1])
 
 
 def _can_replace(view: View, ordinal: int) -> bool:
-    """Whether an exchange only read files, and its result can be put aside at all."""
+    """Return whether an exchange only read files and its result may be replaced."""
     use = view.use(ordinal)
     if use.kind != "read" or use.can_write or use.content in _DERIVED_CONTENTS:
         return False
@@ -84,7 +84,7 @@ def _can_replace(view: View, ordinal: int) -> bool:
 
 
 def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
-    """The offer for one read, if all that it shows is stale."""
+    """Offer to replace one read, if all of it is stale."""
     spans = view.use(ordinal).reads
     reasons = [_find_later_event(view, policy, ordinal, span) for span in spans]
     known = [one for one in reasons if one is not None]
@@ -94,10 +94,10 @@ def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
         return None
     last = max(known, key=lambda one: one.ordinal)
     at = view.transcript.exchanges[ordinal].result
-    assert at is not None  # asked in _may_go
+    assert at is not None  # checked by _can_replace
     part = view.transcript.parts[at]
     by = f"by {call_label(view, last.ordinal, ordinal)}"
-    # A call that wrote may go itself, when the file is written once more: it is not named.
+    # The marker does not name a write, which may be dropped at the next write of the file.
     why = "the file was written as a whole since" if last.wrote else f"read again {by}"
     lines = part.text.count("\n") + (not part.text.endswith("\n"))
     ref = reference(part.text)
@@ -111,11 +111,22 @@ def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
     if saved <= 0:
         return None
     evidence = f"{'written anew' if last.wrote else 'read again'} {by}, {lines:,} lines"
-    return Offer("stub", Replace(at, part.ref, text, ref, "stale", evidence, saved))
+    return Offer(
+        "stub",
+        Replace(
+            part=at,
+            ref=part.ref,
+            text=text,
+            original=ref,
+            reason="stale",
+            evidence=evidence,
+            saved=saved,
+        ),
+    )
 
 
 def _is_shown_together(view: View, ordinal: int, reasons: Sequence[_LaterEvent]) -> bool:
-    """Whether several later reads show together what one call showed of several files."""
+    """Return whether several later reads together have what one call read of several files."""
     if any(one.wrote for one in reasons):
         return False
     shown = [_result_part(view, view.transcript.exchanges[one.ordinal]) for one in reasons]
@@ -126,32 +137,31 @@ def _is_shown_together(view: View, ordinal: int, reasons: Sequence[_LaterEvent])
 
 
 def _find_later_event(view: View, policy: Policy, ordinal: int, span: Span) -> _LaterEvent | None:
-    """The last dealing with a file that makes an earlier read of it stale."""
+    """The last event of a file that makes an earlier read of it stale."""
     events = view.ledger.events(span.path, view.seen_exchanges())[-_MAX_FILE_EVENTS:]
     for event in reversed(events):
         if event.ordinal <= ordinal:
             break
-        later = _judge_event(view, policy, ordinal, span, event)
+        later = _judge_event(view, policy, (ordinal, span), event)
         if later is not None:
             return later
     return None
 
 
 def _judge_event(
-    view: View, policy: Policy, ordinal: int, span: Span, event: FileEvent
+    view: View, policy: Policy, read: tuple[int, Span], event: FileEvent
 ) -> _LaterEvent | None:
-    """Whether this event makes that read stale."""
+    """The event, if it makes the read of an exchange stale."""
+    ordinal, span = read
     if span.part or event.span.part or not _overlaps(event.span.lines, span.lines):
         return None
     if event.is_write and not event.replaced:
-        return None  # an edit builds on what was read
+        return None  # an edit depends on the read
     exchange = view.transcript.exchanges[event.ordinal]
-    shown, earlier = (
-        _result_part(view, exchange),
-        _result_part(view, view.transcript.exchanges[ordinal]),
-    )
-    ends_as = view.use(event.ordinal).outcome_kind
-    if shown is None or earlier is None or is_failed_call(shown.text, shown.error, ends_as):
+    shown = _result_part(view, exchange)
+    earlier = _result_part(view, view.transcript.exchanges[ordinal])
+    outcome_kind = view.use(event.ordinal).outcome_kind
+    if shown is None or earlier is None or is_failed_call(shown.text, shown.error, outcome_kind):
         return None
     same = view.ledger.is_same_path(span.path, ordinal, event.ordinal)
     if event.is_write and not same:
@@ -178,7 +188,7 @@ def _result_part(view: View, exchange: Exchange) -> Part | None:
 
 
 def _covers(later: Span, earlier: Span, shown: Part) -> bool:
-    """Whether one span of a file holds the other; what was read has no more lines than its text."""
+    """Return whether the later span covers the lines that the earlier read returned."""
     if later.lines is None:
         return True
     first, last = earlier.lines or (1, END_OF_FILE)
@@ -186,9 +196,9 @@ def _covers(later: Span, earlier: Span, shown: Part) -> bool:
 
 
 def _is_shown_again(span: Span, later: Part, earlier: Part, written: bool) -> bool:
-    """Whether the later text really shows the earlier one again, as far as the file is the same.
+    """Return whether the later text repeats the unchanged lines of the earlier one.
 
-    A tool may answer "unchanged since the last read", or with less than was asked for.
+    A tool may answer "unchanged since the last read", or with fewer lines than requested.
     """
     written = written and not is_truncated(later.text)
     samples = _sample_lines(earlier.text)
@@ -201,9 +211,9 @@ def _is_shown_again(span: Span, later: Part, earlier: Part, written: bool) -> bo
 
 
 def _sample_lines(text: str) -> list[str]:
-    """A few lines from all over a text, without their numbers."""
-    start = text.find("\nOutput:\n", 0, 400)  # what stands before tells of the process
+    """A few lines spread over a text, without their numbers."""
+    start = text.find("\nOutput:\n", 0, 400)  # the lines before describe the process
     lines = [line for line in text[start + 1 :].split("\n") if len(line) >= _MIN_LINE_CHARS]
     step = max(1, len(lines) // _SAMPLE_COUNT)
     chosen = lines[step // 2 :: step][:_SAMPLE_COUNT]
-    return [said for line in chosen if (said := _LINE_NUMBER.sub("", line, count=1).strip())]
+    return [bare for line in chosen if (bare := _LINE_NUMBER.sub("", line, count=1).strip())]

@@ -1,4 +1,4 @@
-"""Replace an old result by one line: what was read, what changed, how a run ended."""
+"""Replace an old result by a line about the read, the change or the outcome of the run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from ..transcript import Exchange
 from .base import View
 from .exchanges import deed_in_view
 
-MIN_CHARS: Final = 400  # characters; under these a line and its marker save nothing worth having
-_MAX_OPEN_ERROR_CHARS: Final = (
-    2_000  # characters up to which an error that is still open stays whole
-)
-_MIN_SAVED_TOKENS: Final = 30  # tokens
+_MIN_CHARS: Final = 400  # a line and its marker in place of fewer characters save too little
+_MAX_OPEN_ERROR_CHARS: Final = 2_000  # shorter open errors stay whole
+_MIN_SAVED_TOKENS: Final = 30
 
 
 def stub_results(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer a line for each result that left the recent exchanges."""
-    verbatim = getattr(policy, "errors_verbatim", True)
-    least = MIN_CHARS if policy.min_chars is None else policy.min_chars
+    """Offer a line in place of each result that is no longer recent."""
+    min_chars = _MIN_CHARS if policy.min_chars is None else policy.min_chars
     for exchange in view.aged_exchanges():
-        offer = _offer(view, exchange, verbatim, least)
+        offer = _offer(view, exchange, policy.errors_verbatim, min_chars)
         if offer is not None:
             yield offer
 
@@ -41,42 +38,54 @@ def _offer(view: View, exchange: Exchange, verbatim: bool, min_chars: int) -> Of
         return None
     if _is_finding(view.use(exchange.ordinal)):
         return None
-    deed = deed_in_view(view, exchange)
-    if deed is None or (verbatim and _should_stay_whole(deed)):
+    call = deed_in_view(view, exchange)
+    if call is None or (verbatim and _should_stay_whole(call)):
         return None
-    ref = reference(part.text)
-    stub = build_stub(deed, errors_verbatim=verbatim, framed=_count_frame_lines(part.text, deed))
-    text = _append_marker(view, deed, stub, part.text, ref)
+    stub = build_stub(call, errors_verbatim=verbatim, framed=_count_frame_lines(part.text, call))
+    marker = _marker(view, call, stub, part.text)
+    text = f"{stub.text}\n{marker}"
     saved = view.saved_by(position, text)
     if saved < _MIN_SAVED_TOKENS:
         return None
-    evidence = f"{deed.kind}, {count_lines(part.text):,} lines"
-    return Offer("stub", Replace(position, part.ref, text, ref, "stubbed", evidence, saved))
+    evidence = f"{call.kind}, {count_lines(part.text):,} lines"
+    return Offer(
+        "stub",
+        Replace(
+            part=position,
+            ref=part.ref,
+            text=text,
+            original=marker.ref,
+            reason="stubbed",
+            evidence=evidence,
+            saved=saved,
+        ),
+    )
 
 
 def _is_finding(use: Use) -> bool:
-    """Whether a result is what somebody found out, or nobody knows what: no line can tell it."""
+    """Return whether a result is a finding or of an unknown kind: no line can replace it."""
     return use.kind == "other" or (use.kind == "run" and use.content == "page")
 
 
-def _should_stay_whole(deed: CallSummary) -> bool:
-    """Whether an error is still open, and short enough to stay as it is."""
-    failed = deed.outcome.failed and not deed.resolved
-    return failed and len(deed.outcome.body) <= _MAX_OPEN_ERROR_CHARS
+def _should_stay_whole(call: CallSummary) -> bool:
+    """Return whether an error is still open and short enough to stay whole."""
+    is_open = call.outcome.failed and not call.resolved
+    return is_open and len(call.outcome.body) <= _MAX_OPEN_ERROR_CHARS
 
 
-def _count_frame_lines(text: str, deed: CallSummary) -> int:
-    """How many lines stand around what a failed call printed: only of such a one lines stay."""
-    return max(0, count_lines(text) - deed.outcome.lines) if deed.outcome.failed else 0
+def _count_frame_lines(text: str, call: CallSummary) -> int:
+    """Number of lines around the output of a failed call; only its stub keeps lines."""
+    return max(0, count_lines(text) - call.outcome.lines) if call.outcome.failed else 0
 
 
-def _append_marker(view: View, deed: CallSummary, stub: Stub, text: str, ref: str) -> str:
+def _marker(view: View, call: CallSummary, stub: Stub, text: str) -> OmissionMarker:
     lines = count_lines(text)
-    gone, of, unit = (
-        (lines - stub.kept_lines, lines, "lines") if lines > 1 else (len(text), None, "chars")
+    is_long = lines > 1
+    return OmissionMarker(
+        lines - stub.kept_lines if is_long else len(text),
+        "lines" if is_long else "chars",
+        reference(text),
+        lines if is_long and stub.kept_lines else None,
+        is_rerun_safe=call.rerun,
+        fetch_tool=view.fetch_tool,
     )
-    all = of if stub.kept_lines else None
-    marker = OmissionMarker(
-        gone, unit, ref, all, is_rerun_safe=deed.rerun, fetch_tool=view.fetch_tool
-    )
-    return f"{stub.text}\n{marker}"

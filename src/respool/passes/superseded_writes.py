@@ -1,4 +1,4 @@
-"""Drop an old write of a whole file that was wholly written again since."""
+"""Drop an old write of a whole file that was rewritten as a whole since."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ..transcript import Exchange, Unit
 from .base import View
 from .exchanges import call_label
 
-_MIN_CHARS = 300  # characters of arguments: smaller ones hardly hold a file
+_MIN_CHARS = 300  # of arguments: shorter ones hardly hold a file
 
 
 def superseded_writes(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to drop writes, call and result together, that a later write of the file undid.
+    """Offer to drop writes, call and result, that a later write of the whole file replaced.
 
-    An edit is no such write: it builds on what was there. No placeholder may stand in the
-    arguments of a call that writes, so the exchange goes as a whole, or not at all.
+    An edit does not replace a write: it depends on it. The arguments of a write must not contain a
+    placeholder, so the whole exchange goes or nothing.
     """
-    least = _MIN_CHARS if policy.min_chars is None else policy.min_chars
+    min_chars = _MIN_CHARS if policy.min_chars is None else policy.min_chars
     offered: set[int] = set()
     for exchange in view.aged_exchanges():
-        yield from _offers(view, exchange, offered, least)
+        yield from _offers(view, exchange, offered, min_chars)
     for exchange in view.newly_seen():
-        for earlier in _earlier_writes(view, exchange, least):
-            yield from _offers(view, earlier, offered, least)
+        for earlier in _earlier_writes(view, exchange, min_chars):
+            yield from _offers(view, earlier, offered, min_chars)
 
 
 def _earlier_writes(view: View, exchange: Exchange, min_chars: int) -> Iterator[Exchange]:
-    """The last old whole write of each file that this exchange writes as a whole."""
+    """The last old write of each whole file that this exchange writes as a whole."""
     if not _is_whole_write(view, exchange, min_chars):
         return
     for span in view.use(exchange.ordinal).writes:
@@ -54,11 +54,20 @@ def _offers(view: View, exchange: Exchange, offered: set[int], min_chars: int) -
     call = view.transcript.parts[exchange.call]
     path = view.use(exchange.ordinal).writes[0].path
     evidence = f"{path} was wholly written again by {later}, {len(call.text):,} chars"
-    yield Offer("drop", DropExchange(exchange.ordinal, call.ref, "superseded", evidence, saved))
+    yield Offer(
+        "drop",
+        DropExchange(
+            exchange=exchange.ordinal,
+            ref=call.ref,
+            reason="superseded",
+            evidence=evidence,
+            saved=saved,
+        ),
+    )
 
 
 def _can_drop(view: View, exchange: Exchange, min_chars: int) -> bool:
-    """Whether an exchange did nothing but write whole files, and can go without others."""
+    """Return whether an exchange only wrote whole files and can go without others."""
     if not _is_whole_write(view, exchange, min_chars) or exchange.server:
         return False
     unit = view.transcript.units[exchange.unit]
@@ -66,15 +75,15 @@ def _can_drop(view: View, exchange: Exchange, min_chars: int) -> bool:
 
 
 def _can_lose_reasoning(view: View, unit: Unit) -> bool:
-    """Whether the unit has no reasoning, or only this exchange's, which the provider lets go."""
+    """Return whether the unit has no reasoning, or reasoning that may go with the exchange."""
     if not unit.reasoning:
         return True
-    release = binding_of(view.format, view.fields)
-    return len(unit.exchanges) == 1 and release.droppable == "all" and not release.oldest_first
+    binding = binding_of(view.format, view.fields)
+    return len(unit.exchanges) == 1 and binding.droppable == "all" and not binding.oldest_first
 
 
 def _is_whole_write(view: View, exchange: Exchange, min_chars: int) -> bool:
-    """Whether a call gave the whole text of files, succeeded, and did nothing else."""
+    """Return whether a call wrote whole files, succeeded, and did nothing else."""
     use = view.use(exchange.ordinal)
     if not use.replaces or not use.writes or use.barrier or use.reads:
         return False
@@ -87,7 +96,7 @@ def _is_whole_write(view: View, exchange: Exchange, min_chars: int) -> bool:
 
 
 def _superseded_by(view: View, exchange: Exchange, min_chars: int) -> str | None:
-    """The call that last wrote what this one wrote, if all of it was written again."""
+    """The last call that rewrote the files of this one, if all of them were rewritten."""
     seen = view.seen_exchanges()
     last = -1
     for span in view.use(exchange.ordinal).writes:

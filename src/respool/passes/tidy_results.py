@@ -1,6 +1,6 @@
-"""Remove colours, redraws, repeats and blanks from results on arrival.
+"""Remove colours, redraws, repeats and trailing spaces from results on arrival.
 
-Nothing else than the signs of a terminal goes, and what is said twice.
+Only terminal control codes and repetitions go.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from ..shapes.search_results import group_by_file
 from ..tools.use import Use
 from .base import View, acts
 
-_MIN_CHARS = 16  # characters; what takes out less is not counted any further
-_MIN_SAVED_TOKENS = 8  # tokens; what saves less is not worth another spelling of the message
-_PRINTED_CONTENTS = frozenset(
-    ("log", "test", "listing", "table")
-)  # made by a program, to be looked at
-_MIN_REPEATS = 4  # so many identical lines and more are counted
+_MIN_CHARS = 16  # smaller changes are ignored
+_MIN_SAVED_TOKENS = 8  # smaller savings are not worth a changed message
+_PRINTED_CONTENTS = frozenset(("log", "test", "listing", "table"))  # printed by a program
+_MIN_REPEATS = 4  # from this many identical lines on, they are counted
 _GAP_START = "[… "
 
 _ERASE_TO_END = re.compile(r"\x1b\[0?K")  # from here to the end of the line
@@ -34,7 +32,7 @@ _EXCESS_BLANK_LINES = re.compile(r"(?<!\n)\n{4,}+")  # more than two blank lines
 
 @acts(at_arrival=True, at_epochs=False)
 def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer results as a terminal would show them; a file's own lines stay exact."""
+    """Offer results as a terminal would show them; lines of files stay exact."""
     transcript = view.transcript
     for position in view.fresh_results():
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
@@ -44,18 +42,29 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
         if len(part.text) - len(text) < _MIN_CHARS or not text.strip():
             continue
         if not view.can_rewrite(position) or find_marker(part.text) or find_marker(text):
-            continue  # nor may a line become a marker by that
+            continue  # tidying must not produce a marker
         saved = view.saved_by(position, text)
         if saved >= _MIN_SAVED_TOKENS:
             ref, evidence = reference(part.text), ", ".join(done)
-            yield Offer("trim", Replace(position, part.ref, text, ref, TIDIED, evidence, saved))
+            yield Offer(
+                "trim",
+                Replace(
+                    part=position,
+                    ref=part.ref,
+                    text=text,
+                    original=ref,
+                    reason=TIDIED,
+                    evidence=evidence,
+                    saved=saved,
+                ),
+            )
 
 
-def _tidy(text: str, use: Use, number_every: int) -> tuple[str, list[str]]:
-    """A result without what nobody misses in it, and what that was."""
+def _tidy(text: str, use: Use, line_number_interval: int) -> tuple[str, list[str]]:
+    """A result without its decoration, and a list of the changes."""
     done: list[str] = []
     text = _record_change(
-        text, strip_decoration(text, use, number_every), "numbering and notes", done
+        text, strip_decoration(text, use, line_number_interval), "numbering and notes", done
     )
     if is_exact_file(use):
         return text, done
@@ -74,7 +83,7 @@ def _tidy(text: str, use: Use, number_every: int) -> tuple[str, list[str]]:
 
 
 def _is_printed(use: Use) -> bool:
-    """Whether a result is what a program says, and shows no file."""
+    """Return whether a result is a program's own output and not a file."""
     return use.content in _PRINTED_CONTENTS and use.kind != "read" and not use.reads
 
 
@@ -86,7 +95,7 @@ def _record_change(before: str, after: str, what: str, done: list[str]) -> str:
 
 
 def _resolve_redraws(text: str) -> str:
-    """Lines that were drawn over as a whole, as they were left; the end of one may be CR LF."""
+    """Lines redrawn by carriage returns, in their final state; CR LF line ends stay."""
     return "\n".join(_final_line(line) if "\r" in line else line for line in text.split("\n"))
 
 
@@ -99,7 +108,7 @@ def _final_line(line: str) -> str:
         *erased, left = _ERASE_LINE.split(over)
         plain = ESCAPE_CODE.sub("", left)
         if not erased and not _ERASE_TO_END.search(left) and len(plain) < len(shown):
-            return line  # drawn over in part: data that holds the sign, and no progress
+            return line  # redrawn in part: data with a carriage return, not progress
         shown = plain
     return shown + "\r" * (len(drawn) < len(line))
 
@@ -111,11 +120,11 @@ def _strip_trailing_blanks(text: str) -> str:
 
 
 def _count_repeats(text: str, done: list[str]) -> str:
-    """The text with each run of identical lines as one of them, and how often it came again."""
+    """The text with one line of each run of identical lines, and a count of the others."""
     lines = text.split("\n")
     same = bytes(map(eq, lines, islice(lines, 1, None)))  # 1: the next line is the same
     at = same.find(b"\1" * (_MIN_REPEATS - 1))
-    if at < 0 or _GAP_START in text:  # it would not be clear whose holes they are
+    if at < 0 or _GAP_START in text:  # its gaps could not be told apart
         return text
     kept: list[str] = []
     start = repeats = 0

@@ -1,4 +1,4 @@
-"""Cut old results to their shape, by kind of content."""
+"""Cut old results to an excerpt, by kind of content."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .base import View
 
 
 class TrimLimits(Struct, frozen=True, gc=False):
-    """From which length and age on results of a kind are cut, and to how much."""
+    """Length and age from which results of a kind are cut, and the length that stays."""
 
-    min_chars: int = 1_500  # characters; shorter results stay
-    ratio: float = 0.2  # of those characters that stays
-    min_kept_chars: int = 600  # characters that stay in any case
-    max_kept_chars: int = 4_000  # and at most
-    min_age: int = 0  # exchanges behind the recent window
+    min_chars: int = 1_500  # shorter results stay whole
+    ratio: float = 0.2  # share of the characters that stays
+    min_kept_chars: int = 600
+    max_kept_chars: int = 4_000
+    min_age: int = 0  # exchanges before the recent ones
 
     def kept_chars(self, length: int) -> int:
-        """The characters that may stay of a result of this length."""
+        """Number of characters that stay of a result of this length."""
         return min(self.max_kept_chars, max(self.min_kept_chars, int(self.ratio * length)))
 
 
 TrimLimitsByKind = Mapping[ShapeKind, TrimLimits]
 
-# By replay of recorded sessions: code and listings are needed again too often, so they stay whole
-# unless a policy names them; pages are cut only when they are very old.
+# Fitted by replay of recorded sessions: code and listings are needed again too often, so they stay
+# whole unless a policy names them; pages are cut only when they are very old.
 DEFAULT_KINDS: Final[TrimLimitsByKind] = {
     **dict.fromkeys(
         ("hits", "log", "test", "diff", "json", "table", "edit", "other"), TrimLimits()
@@ -43,26 +43,26 @@ DEFAULT_KINDS: Final[TrimLimitsByKind] = {
 
 
 def trim_results(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to cut results that left the recent window."""
-    wanted = _limits_for(policy)
-    for age in sorted({measure.min_age for measure in wanted.values()}):
-        measures: TrimLimitsByKind = {
-            kind: one for kind, one in wanted.items() if one.min_age == age
+    """Offer to cut results that are no longer recent."""
+    by_kind = _limits_for(policy)
+    for age in sorted({limits.min_age for limits in by_kind.values()}):
+        due: TrimLimitsByKind = {
+            kind: limits for kind, limits in by_kind.items() if limits.min_age == age
         }
-        yield from _trim_offers(view, _exchanges_of_age(view, age), measures)
+        yield from _trim_offers(view, _exchanges_of_age(view, age), due)
 
 
 def _limits_for(policy: Policy) -> TrimLimitsByKind:
-    """The kinds that a policy wants cut, each with its measure."""
+    """The limits of each kind that a policy cuts."""
     if policy.trim_kinds is None:
         return DEFAULT_KINDS
-    usual = DEFAULT_KINDS if DEFAULT in policy.trim_kinds else {}
+    default = DEFAULT_KINDS if DEFAULT in policy.trim_kinds else {}
     named: list[ShapeKind] = [kind for kind in SHAPES if kind in policy.trim_kinds]
-    return {**usual, **{kind: DEFAULT_KINDS.get(kind, TrimLimits()) for kind in named}}
+    return {**default, **{kind: DEFAULT_KINDS.get(kind, TrimLimits()) for kind in named}}
 
 
 def _exchanges_of_age(view: View, age: int) -> Iterator[Exchange]:
-    """The exchanges that since the last evaluation came to stand so far behind the recent ones."""
+    """The exchanges that reached this age since the last evaluation."""
     first = max(0, view.aged_from - age)
     end = view.seen_exchanges() - view.recent_count - age
     for ordinal in range(first, end):
@@ -70,47 +70,46 @@ def _exchanges_of_age(view: View, age: int) -> Iterator[Exchange]:
 
 
 def _trim_offers(
-    view: View, exchanges: Iterator[Exchange], measures: TrimLimitsByKind
+    view: View, exchanges: Iterator[Exchange], by_kind: TrimLimitsByKind
 ) -> Iterator[Offer]:
-    least = min(measure.min_chars for measure in measures.values())
+    min_chars = min(limits.min_chars for limits in by_kind.values())
     for exchange in exchanges:
         position = exchange.result
         part = None if position is None else view.transcript.parts[position]
-        if position is None or part is None or len(part.text) < least:
+        if position is None or part is None or len(part.text) < min_chars:
             continue
         use = view.use(exchange.ordinal)
-        if _can_trim(part, use, measures) and view.can_rewrite(position):
-            offer = _trim_offer(view, position, use, measures)
+        if _can_trim(part, use, by_kind) and view.can_rewrite(position):
+            offer = _trim_offer(view, position, use, by_kind)
             if offer is not None:
                 yield offer
 
 
-def _trim_offer(view: View, position: int, use: Use, measures: TrimLimitsByKind) -> Offer | None:
+def _trim_offer(view: View, position: int, use: Use, by_kind: TrimLimitsByKind) -> Offer | None:
     part = view.transcript.parts[position]
     kind = _kind_of_result(part, use)
-    measure = measures.get(kind)
-    if measure is None or len(part.text) < measure.min_chars:
+    limits = by_kind.get(kind)
+    if limits is None or len(part.text) < limits.min_chars:
         return None
-    shaped = shape(part.text, kind, measure.kept_chars(len(part.text)))
-    return None if shaped is None else _offer(view, position, use, kind, shaped)
+    shaped = shape(part.text, kind, limits.kept_chars(len(part.text)))
+    return None if shaped is None else _offer(view, position, kind, shaped)
 
 
-def _can_trim(part: Part, use: Use, measures: TrimLimitsByKind) -> bool:
-    """Whether a result may be of a kind that is cut, by what is known before a look at it."""
-    return part.error or can_be(measures, use.content)
+def _can_trim(part: Part, use: Use, by_kind: TrimLimitsByKind) -> bool:
+    """Return whether a result can be of a kind that is cut, before its text is inspected."""
+    return part.error or can_be(by_kind, use.content)
 
 
 def _kind_of_result(part: Part, use: Use) -> ShapeKind:
-    """What a result is; one that failed is a log, for its errors must stay."""
+    """The kind of a result; a failed one is a log, because its errors must stay."""
     if part.error:
         return "test" if use.content == "test" else "log"
     return classify(part.text, use.content)
 
 
-def _offer(
-    view: View, position: int, use: Use, kind: ShapeKind, shaped: ShapedText
-) -> Offer | None:
+def _offer(view: View, position: int, kind: ShapeKind, shaped: ShapedText) -> Offer | None:
     part = view.transcript.parts[position]
+    use = view.use(view.transcript.exchange_of[position])
     ref = reference(part.text)
     marker = OmissionMarker(
         shaped.removed,
@@ -127,4 +126,15 @@ def _offer(
     if saved <= 0:
         return None
     evidence = f"{kind}: {shaped.removed:,} of {shaped.total:,} {shaped.unit}"
-    return Offer("trim", Replace(position, part.ref, text, ref, "trimmed", evidence, saved))
+    return Offer(
+        "trim",
+        Replace(
+            part=position,
+            ref=part.ref,
+            text=text,
+            original=ref,
+            reason="trimmed",
+            evidence=evidence,
+            saved=saved,
+        ),
+    )

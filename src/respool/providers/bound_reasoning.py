@@ -15,6 +15,8 @@ from .registry import PROVIDERS
 
 _REQUIRED = Binding("nothing", "none")  # of servers that require all reasoning back
 _UNKNOWN = Binding("prefix", "none", oldest_first=True)
+_NEED_RATE, _NEED_OFFSET = 0.08, 3  # fitted: never below the recorded probability
+_OUTPUT_PRICE_RATIO = 5  # price of an output token relative to input, by Claude's price list
 
 # Servers that sign nothing, and may require every thought back (T4).
 _REQUIRES_REASONING = re.compile(
@@ -155,10 +157,6 @@ def _has_bound_reasoning(history: ReadOnlyTranscript, unit: Unit, dropped: Colle
 
 def _first_part(unit: Unit) -> int:
     return unit.parts[0]
-
-
-_NEED_RATE, _NEED_OFFSET = 0.08, 3  # fitted: never below the recorded probability
-_OUTPUT_PRICE_RATIO = 5  # price of an output token relative to input, by Claude's price list
 
 
 def reasoning_value(age: int, tokens: int, refetch: float) -> float:

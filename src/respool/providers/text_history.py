@@ -77,7 +77,7 @@ def parse_history(
         model = [part for row in parts[: step.model_count] for part in row]
         answers = [part for row in parts[step.model_count :] for part in row]
         position = len(index.parts)
-        index.add_unit((step.at, step.at + len(parts)), model, answers, False)
+        index.add_unit((step.at, step.at + len(parts)), model, answers, locked=False)
         for row in parts:
             rows.append(list(_group_parts(position, row)))
             unit_of.append(len(index.units) - 1)

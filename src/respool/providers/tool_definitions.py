@@ -14,6 +14,8 @@ from .base import Codec
 from .registry import PROVIDERS
 
 _WRAPPERS = ("function", "custom")  # where a definition may wrap its name
+_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_COUNTED_PATHS = (("tools",), ("functions",))
 
 
 def tool_definitions(fields: Fields | None) -> dict[str, Any]:
@@ -47,9 +49,6 @@ def _named_definitions(tool: JSON) -> Iterator[tuple[str, Object]]:
         yield name, holder
 
 
-_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
 def without_definitions(request: Any, format: FormatName) -> Any:
     """The request without the fields that offer tools; the same object if it has none.
 
@@ -73,9 +72,6 @@ def definition_tokens(fields: Fields | None, codec: Codec, counter: TokenCounter
         return 0
     parts = [part for part in codec.decode_head(fields) if part.ref.path[:1] in _COUNTED_PATHS]
     return sum(part_tokens(part, counter) for part in parts)
-
-
-_COUNTED_PATHS = (("tools",), ("functions",))
 
 
 def _strip_object(request: Object, format: FormatName) -> Object:

@@ -32,6 +32,9 @@ from .message_identity import (
 )
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_NOT_CONVERTED = object()
+_TEXT_HISTORY_FIELDS = (None, "messages")  # a text message may have a string or one text block
+_NOTHING_SPLICED = SplicedBody(b"", [], [])
 
 
 def as_plain_data(at: int, message: object) -> JSON:
@@ -90,10 +93,6 @@ def _not_json_error(at: int, value: object) -> UnreadableRequest:
     return UnreadableRequest(
         f"Message {at} holds a {kind} object, which is no JSON; pass plain data."
     )
-
-
-_TEXT_HISTORY_FIELDS = (None, "messages")  # a text message may have a string or one text block
-_NOTHING_SPLICED = SplicedBody(b"", [], [])
 
 
 class BytesBody:
@@ -252,9 +251,6 @@ class TextBody(BytesBody):
     def splice(self, pieces: Sequence[Piece]) -> Any:
         """The body with these messages; the rest keeps its bytes."""
         return super().splice(pieces).decode()
-
-
-_NOT_CONVERTED = object()
 
 
 class ObjectBody:

@@ -12,6 +12,10 @@ from .layout import Layout, RequestFrame, extend_layout, frame_of, layout_in_fra
 
 _FRAME_KEY_BYTES: Final = 32  # leading bytes that are the key of a frame
 _MAX_FRAMES_PER_KEY: Final = 4  # frames with the same key
+_MIN_BYTES: Final = 8_192  # a shorter body is parsed whole
+_SAMPLE_BYTES: Final = 512  # bytes of each sample
+_MAX_LAYOUTS_PER_KEY: Final = 4  # layouts with the same samples
+_FRAME_SHARE: Final = 8  # frames may take this fraction of the bytes, in addition
 
 
 class FrameCache:
@@ -55,12 +59,6 @@ class FrameCache:
 def _frame_bytes(frames: tuple[RequestFrame, ...]) -> int:
     """Approximate size: decoded fields are not counted."""
     return sum(len(one.before) + len(one.after) for one in frames)
-
-
-_MIN_BYTES: Final = 8_192  # a shorter body is parsed whole
-_SAMPLE_BYTES: Final = 512  # bytes of each sample
-_MAX_LAYOUTS_PER_KEY: Final = 4  # layouts with the same samples
-_FRAME_SHARE: Final = 8  # frames may take this fraction of the bytes, in addition
 
 
 class LayoutCache:

@@ -379,7 +379,7 @@ def test_calls_and_responses_without_ids_pair_by_name_in_order() -> None:
     ]
     index = TranscriptIndex()
     index.add_unit(
-        (0, 2), CODEC.decode(0, content(*calls)), CODEC.decode(1, content(*answers)), False
+        (0, 2), CODEC.decode(0, content(*calls)), CODEC.decode(1, content(*answers)), locked=False
     )
     parts = index.parts
     results = [parts[e.result].text for e in index.exchanges if e.result is not None]
@@ -394,7 +394,7 @@ def test_server_side_pairs_are_found_without_ids() -> None:
         {"toolResponse": {"toolType": "URL_CONTEXT"}},
     ]
     index = TranscriptIndex()
-    index.add_unit((0, 1), CODEC.decode(0, content(*parts)), [], False)
+    index.add_unit((0, 1), CODEC.decode(0, content(*parts)), [], locked=False)
     assert [(e.call, e.result, e.server) for e in index.exchanges] == [(0, 1, True), (2, 3, True)]
 
 

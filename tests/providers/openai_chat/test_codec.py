@@ -234,7 +234,7 @@ def test_legacy_calls_pair_by_name() -> None:
     ask = assistant(None, function_call={"name": "f", "arguments": "{}"})
     answer = {"role": "function", "name": "f", "content": "r"}
     index.add_unit(
-        (0, 2), CODEC.decode(0, ask), CODEC.decode(1, answer), CODEC.has_locked_calls([])
+        (0, 2), CODEC.decode(0, ask), CODEC.decode(1, answer), locked=CODEC.has_locked_calls([])
     )
     assert [(e.call, e.result) for e in index.freeze().exchanges] == [(0, 1)]
 

@@ -665,38 +665,36 @@ def has_trailing_whitespace(run: LastTurn, fields: Fields) -> bool:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "A0",
-        "A message is an object with a known role (`user`, `assistant`, `system`) and content that"
-        " is a string or a list of blocks. A block has a type that this role may hold. A call "
-        "names its tool.",
+        "A message has a known role (`user`, `assistant`, `system`) and content that is a string "
+        "or blocks; a block has a type that this role may hold; a call names its tool.",
         "error",
-        "The shape is corrected: an unknown role becomes `user`, plain data becomes text, a "
-        "misplaced call is written as text.",
+        "The shape is corrected: unknown roles become `user`, plain data and misplaced calls "
+        "become text.",
     ),
     RuleSpec(
         "A1",
-        "Every `tool_use` is answered in the next message, and results come before other blocks.",
+        "Every `tool_use` is answered in the next message, results first.",
         "error",
-        "Late results move to the front. A missing one becomes `[no result was recorded for this "
-        "call]`.",
+        "Late results move there. A missing one becomes `[no result was recorded for this call]`.",
     ),
     RuleSpec(
         "A2",
         "A `tool_result` answers a call of the turn before it.",
         "error",
-        "It becomes user text that says so.",
+        "It becomes user text.",
     ),
     RuleSpec(
         "A3",
-        "Call ids are unique, and each call has one result.",
+        "Call ids are unique; each call has one result.",
         "error",
-        "The first result stays. A repeated id gets a number on both sides.",
+        "The first result stays. A repeated id gets a number.",
     ),
     RuleSpec(
         "A4",
-        "An id consists of letters, digits, `_` and `-`. A call's `input` is an object.",
+        "An id has letters, digits, `_` and `-`. A call's `input` is an object.",
         "error",
-        "The id is rewritten on both sides. A JSON object in a string is unpacked; anything else "
-        'goes into `{"input": …}`.',
+        'The id is rewritten. JSON in a string is unpacked; anything else goes into `{"input": '
+        "…}`.",
     ),
     RuleSpec(
         "A5",
@@ -706,57 +704,53 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "A6",
-        "No message without content, no blank text, no cache breakpoint on empty text.",
+        "No empty message, no blank text, no cache breakpoint on empty text.",
         "error",
-        "The blank block goes, and the message if it is empty then. Where one must stand, it says "
-        "`[blank]`. A breakpoint inside a result is removed.",
+        "Blank blocks go; a message that would be empty goes or says `[blank]`. A breakpoint "
+        "inside a result is removed.",
     ),
     RuleSpec(
         "A7",
-        "The first message is the user's, or opens with a `compaction` block. From Claude 4.6 on "
-        "the last one is the user's too; before, it must not end in white space.",
+        "The first message is the user's, or opens with `compaction`. From Claude 4.6 on the last "
+        "one is the user's too; before, it must not end in white space.",
         "error",
-        "A user message is added at the front or the end, or the white space is cut.",
+        "A user message is added, or the white space is cut.",
     ),
     RuleSpec(
         "A8",
-        "A tool that the provider ran keeps call and result together. The result has the type of "
-        "that tool, and the tool is declared in `tools`.",
+        "A tool run by the provider keeps call and result together, with a result of its type, and"
+        " is declared in `tools`.",
         "error",
-        "A single half is removed. An open call of an earlier turn gets a result. A missing "
-        "declaration is only reported.",
+        "A single half is removed; an open call of an earlier turn gets a result.",
     ),
     RuleSpec(
         "A9",
         "`thinking` and `redacted_thinking` come back as they were sent.",
         "error",
-        "Thinking at the end gets text behind it; otherwise the thinking of that turn is removed "
-        "as a whole.",
+        "The thinking of that turn is removed, or gets text behind it.",
     ),
     RuleSpec(
         "A10",
-        "With thinking of type `enabled`, the last turn that calls tools starts with thinking.",
+        "With thinking `enabled`, the last turn that calls tools starts with thinking.",
         "error",
         "None: reported only.",
     ),
     RuleSpec(
         "A11",
-        "Thinking stands first in its turn and never last. With type `disabled` the final turn "
-        "holds none.",
+        "Thinking stands first in its turn and never last. With thinking `disabled` the final turn"
+        " holds none.",
         "error",
-        "The thinking of that turn is removed as a whole.",
+        "The thinking of that turn is removed.",
     ),
     RuleSpec(
         "A14",
-        "The model supports the thinking mode and the tool choice. `any` and `tool` are reported "
-        "for models that always think, and with thinking `enabled`.",
+        "The model supports the thinking mode and the tool choice.",
         "error",
         "None: reported only.",
     ),
     RuleSpec(
         "A15",
-        "A field of a beta comes with the name of that beta (`context_management`, "
-        "`block_binding`, `clear_at`). Checked only if the request lists its betas.",
+        "A beta's field comes with the beta's name, if the request lists its betas.",
         "error",
         "None: reported only.",
     ),
@@ -769,14 +763,13 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "A16",
         "A `system` message follows a user turn or a server tool's result, precedes an assistant "
-        "turn, and is never first. With `clear_at` it holds text without breakpoints only.",
+        "turn, and is never first. With `clear_at` it holds text without breakpoints.",
         "error",
-        "It moves behind the user's turn, which is added if missing. An impossible `clear_at` or "
-        "breakpoint is removed.",
+        "It moves behind the user's turn. A wrong `clear_at` or breakpoint is removed.",
     ),
     RuleSpec(
         "A16",
-        "Older models may not know system messages inside the history.",
+        "Older models may not know system messages in the history.",
         "warning",
     ),
     RuleSpec(
@@ -799,15 +792,14 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "A21",
-        "At most four cache breakpoints, and none of one hour behind one of five minutes.",
+        "At most four cache breakpoints, and none of an hour behind one of five minutes.",
         "error",
-        "The oldest breakpoints in the history are removed; an hour behind five minutes becomes "
-        "five minutes. Those on `system` and `tools` stay.",
+        "The oldest in the history are removed; the hour becomes five minutes.",
     ),
     RuleSpec(
         "A22",
-        "At most 600 images (100 for Claude before 4.6), 8,000 pixels a side (2,000 with more than"
-        " 20 images), 100,000 messages, and 33,554,432 bytes.",
+        "At most 600 images (100 before Claude 4.6), 8,000 pixels a side (2,000 with over 20 "
+        "images), 100,000 messages, 33,554,432 bytes.",
         "error",
         "None: reported only.",
     ),

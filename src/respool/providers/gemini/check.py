@@ -505,16 +505,13 @@ def _unsigned_problem(row: int, position: int, mixed: int) -> Problem:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "G0",
-        "A content is an object with `parts`. A part is an object with one kind of data of the "
-        "right type.",
+        "A content has `parts`; a part has one kind of data of the right type.",
         "error",
-        "A part with several kinds is split, a part in place of a content is wrapped, other data "
-        "becomes text.",
+        "Parts are split or wrapped; other data becomes text.",
     ),
     RuleSpec(
         "G1",
-        "The content after a turn with calls holds one `functionResponse` for each, before any "
-        "text.",
+        "The content after calls holds one `functionResponse` for each, before any text.",
         "error",
         "Responses are collected there. A missing one is added; one without a call becomes text.",
     ),
@@ -522,7 +519,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "G2",
         "Calls come right after a user turn or after responses.",
         "error",
-        "The model's contents are joined. If nothing comes before, a user content is added.",
+        "The model's contents are joined, or a user content is added.",
     ),
     RuleSpec(
         "G3",
@@ -569,7 +566,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "G9",
-        "A response repeats its call's id and name. `args` and `response` are objects. A call has "
+        "A response repeats its call's id and name; `args` and `response` are objects; a call has "
         "a name.",
         "error",
         "They are corrected.",

@@ -414,8 +414,8 @@ def _has_function_tools(fields: Fields) -> bool:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "C0",
-        "A message is an object with a known role and content of the right type. A call has an id,"
-        " a type and a name. A tool message names its call.",
+        "A message has a known role and content of the right type; a call has id, type and name; a"
+        " tool message names its call.",
         "error",
         "The shape is corrected. A missing id is derived from the call's place.",
     ),
@@ -429,7 +429,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "C2",
         "A `tool` message answers a call of the assistant message before it.",
         "error",
-        "It becomes a user message that says so. A mere repeat is removed.",
+        "It becomes a user message; a repeat is removed.",
     ),
     RuleSpec(
         "C3",

@@ -747,11 +747,10 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "R5",
-        "An item's `id` has the prefix of its type and is unique. A `call_id` has 1 to 64 "
-        "characters and is unique.",
+        "An item's `id` has the prefix of its type; a `call_id` has 1 to 64 characters; both are "
+        "unique.",
         "error",
-        "An item's `id` is removed where allowed, else rewritten. A `call_id` is rewritten on both"
-        " sides.",
+        "An `id` is removed where allowed, else rewritten; a `call_id` is rewritten.",
     ),
     RuleSpec(
         "R8",
@@ -761,10 +760,10 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "R9",
-        "An output has the type that its call needs and is not null. An approval answers a "
+        "An output has the type that its call needs and is not null; an approval answers a "
         "request.",
         "error",
-        "It is rewritten as that type. An approval of nothing is removed.",
+        "It is rewritten as that type; an approval of nothing is removed.",
     ),
     RuleSpec(
         "R10",

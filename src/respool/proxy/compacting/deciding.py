@@ -266,7 +266,7 @@ class Deciding:
         """The request folded; where its reasoning was signed for something else, without that."""
         facts = read.conversation.facts
         folded = self._fold(read, facts)
-        boundaries = folded.state.boundaries
+        boundaries = folded.state.prefix.boundaries
         if at_once and not is_at_hand(read.conversation, boundaries):
             return folded, _Seen(facts)
         seen = self._seen_now(read, folded)
@@ -289,13 +289,19 @@ class Deciding:
 
     def _moment(self, read: Read, folded: FoldedRequest) -> str:
         """Whether the provider's cache has gone cold, or is another model's; a retry tells none."""
-        last = self._preceding.last(read, folded.state.boundaries)
+        last = self._preceding.last(read, folded.state.prefix.boundaries)
         if read.asked.counting or not last.exact:
             return ""
-        moment = "cold" if is_cold(read, last.latest.time, folded.state.breakpoint_mode) else ""
+        moment = (
+            "cold"
+            if is_cold(read, last.latest.time, folded.state.evaluation.breakpoint_mode)
+            else ""
+        )
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "changed"
-            if not folded.context.binding.is_bound and comes_back(read, folded.state.boundaries):
+            if not folded.context.binding.is_bound and comes_back(
+                read, folded.state.prefix.boundaries
+            ):
                 moment = ""  # where it is bound, what another thought goes, and all behind it
         if asks_otherwise(folded, last.latest.output):
             moment = "changed"
@@ -311,10 +317,10 @@ class Deciding:
         policy, output = self.policy_for(read.format), self._output(read)
         return fold_request(
             read.body,
-            read.format,
-            policy,
-            facts,
-            self._memo,
+            format=read.format,
+            policy=policy,
+            facts=facts,
+            memo=self._memo,
             model=read.asked.model,
             output=output,
         )
@@ -342,8 +348,11 @@ class Deciding:
             return False
         if not has_reasoning(folded):
             return False
-        last, altered = self._preceding.last(read, state.boundaries), alters(edits_in_force(state))
-        passed = (prefix.hex() for prefix in reversed(state.boundaries))
+        last, altered = (
+            self._preceding.last(read, state.prefix.boundaries),
+            alters(edits_in_force(state)),
+        )
+        passed = (prefix.hex() for prefix in reversed(state.prefix.boundaries))
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
         if reset in facts.skipped:  # an original, which may have lost its reasoning
             return altered or read.conversation.edited or self._shared
@@ -360,7 +369,7 @@ class Deciding:
         seen: _Seen,
     ) -> Decision:
         state = folded.state
-        before = folded.context.head + state.size
+        before = folded.context.head + state.tokens.estimated_total
         read.conversation.bytes_a_token = len(read.asked.body) / max(1, before)
         return Decision(
             kind="projection",
@@ -371,17 +380,17 @@ class Deciding:
             facts=seen.facts,
             model=read.model,
             before=before,
-            after=before - state.saved,
+            after=before - state.edits.saved,
             own=own_cache(read, folded),
-            epochs=state.epochs,
+            epochs=state.evaluation.epochs,
             moment=seen.moment,
-            marks=state.breakpoint_mode,
-            last=self._preceding.before(read, state.boundaries),
-            parent=parent_of(state.boundaries),
+            marks=state.evaluation.breakpoint_mode,
+            last=self._preceding.before(read, state.prefix.boundaries),
+            parent=parent_of(state.prefix.boundaries),
             edits=edits_in_force(state),
             edition=state.rendered.edition,
             repairs=repairs,
-            failures=state.failures,
+            failures=state.evaluation.failures,
             terms=read.terms(),
             output=folded.context.output_tokens,
             noticed=noticed(state),
@@ -390,12 +399,12 @@ class Deciding:
 
     def _dropped(self, read: Read, state: State) -> dict[str, str]:
         """Where a new edit puts nothing in place of what it takes out: what that was."""
-        parts = state.index.parts
+        parts = state.transcript.parts
         found: dict[str, str] = {}
         edits = edits_in_force(state)
         for edit in read.conversation.untold(edits, state.rendered.edition):
             if isinstance(edit, DropExchange | DropReasoning):
-                texts = [parts[part].text for part in touched_parts(edit, state.index)]
+                texts = [parts[part].text for part in touched_parts(edit, state.transcript)]
                 found[str(edit.ref)] = reference(max(texts, key=len, default=""))
         return found
 

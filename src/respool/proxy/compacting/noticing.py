@@ -39,15 +39,17 @@ def noticed(state: State) -> Noticed:
 
 def _noticed(state: State) -> Noticed:
     """The same for the same history, whoever asks and how often."""
-    units, results = state.index.units, state.index.results
+    units, results = state.transcript.units, state.transcript.results
     if not units:
         return _NOTHING
     came = bool(results) and results[-1] >= units[-1].answers_from
     if not came and not units[-1].exchanges:
         return _NOTHING
     last = frozenset(units[-1].exchanges)
-    again = [_told(one) for one in state.refetched if one.exchange in last]
-    said = advice(TranscriptWithoutAdvice(state.index), state.ledger, units[-1].answers_from)
+    again = [_told(one) for one in state.refetches.found if one.exchange in last]
+    said = advice(
+        TranscriptWithoutAdvice(state.transcript), state.analysis.ledger, units[-1].answers_from
+    )
     return Noticed(tuple(again[:_MOST]), tuple(said[at] for at in sorted(said))[:_MOST])
 
 

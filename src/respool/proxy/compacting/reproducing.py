@@ -43,7 +43,14 @@ def made_again(case: RejectedRequest) -> bytes:
     """The projection of a case, made anew; users' own passes must be installed."""
     policy = policy_of(json.decode(case.policy))
     facts = Facts.from_dict(json.decode(case.facts))
-    folded = fold_request(case.request, case.format, policy, facts, None, model=case.model or None)
+    folded = fold_request(
+        case.request,
+        format=case.format,
+        policy=policy,
+        facts=facts,
+        memo=None,
+        model=case.model or None,
+    )
     return build_compaction(folded, case.request).request
 
 

@@ -9,9 +9,8 @@ from ...compaction.window import is_output_sensitive
 from ...engine import FoldedRequest
 from ...facts import MAX_LOOKBACK_REQUESTS, BreakpointMode, Facts
 from ...limits import window_for_prompt
-from ...pricing import BREAKPOINT_USAGES, terms_for
+from ...pricing import BREAKPOINT_USAGES, Usage, terms_for
 from ...providers.cache_breakpoints import client_breakpoints
-from ...sessions.session import Usage
 from ...wire.base import FormatName, RequestBody
 from .decision import Decision
 from .reading import Read
@@ -67,11 +66,11 @@ def marks_seen(read: Read, state: State) -> Facts:
 
     What was decided before was decided by how it marked then, and stays so.
     """
-    passed = state.boundaries
-    told = _marks_of(read, state.breakpoint_mode)
-    if len(passed) < 2 or told == state.breakpoint_mode or not _tells_marks(read):
+    passed = state.prefix.boundaries
+    told = _marks_of(read, state.evaluation.breakpoint_mode)
+    if len(passed) < 2 or told == state.evaluation.breakpoint_mode or not _tells_marks(read):
         return _NO_FACTS
-    if state.breakpoint_mode is None:
+    if state.evaluation.breakpoint_mode is None:
         return Facts(marks=((passed[0].hex(), told),))
     here = passed[-1].hex()
     if read.conversation.was_answered(here):
@@ -101,17 +100,18 @@ def has_reasoning(folded: FoldedRequest) -> bool:
     """Whether there is reasoning in the history that no edit has taken out yet."""
     state = folded.state
     return any(
-        unit.reasoning and unit.reasoning[0] not in state.claimed for unit in state.index.units
+        unit.reasoning and unit.reasoning[0] not in state.edits.claimed
+        for unit in state.transcript.units
     )
 
 
 def own_cache(read: Read, folded: FoldedRequest) -> int:
     """The tokens that a client may have cached itself which marks none of its latest messages."""
     state, marked = folded.state, read.body.breakpoint_rows()
-    if state.breakpoint_mode != "none" or not marked:
+    if state.evaluation.breakpoint_mode != "none" or not marked:
         return folded.context.head
-    sources = (state.sources[part.ref.row] for part in state.index.parts)
-    sizes = zip(sources, state.sizes, strict=True)
+    sources = (state.repairs.sources[part.ref.row] for part in state.transcript.parts)
+    sizes = zip(sources, state.tokens.estimates, strict=True)
     return folded.context.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
 
 

@@ -1,0 +1,105 @@
+"""Context: all that a fold depends on beside the history itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ..facts import Facts
+from ..limits import RequestLimits
+from ..passes import Pass
+from ..policy import Policy
+from ..pricing import Rates
+from ..providers.base import Codec, Provider
+from ..providers.bound_reasoning import Binding
+from ..tokens import TokenCounter
+from ..wire.base import Fields
+from ..wire.json import JSON
+from .cost_model import BoundaryTerms, break_even_risk
+
+
+class Counters(Struct, frozen=True):
+    """Token counters of a request."""
+
+    exact: TokenCounter  # judges savings, budgets and the report
+    fast: TokenCounter  # the same where it is fast, else the estimate; schedules evaluations
+
+
+class RequestContext(Struct, frozen=True, kw_only=True):
+    """Properties of one request beside its history."""
+
+    fields: Fields | None
+    encode: Callable[[int | None, JSON], bytes | None]  # the encoding of a changed message
+    definitions: Mapping[str, Any]  # the tools that the request defines, by name
+    fetch_tool: str | None  # the one among them that returns originals
+    head: int  # tokens of system prompt and tools
+    output_tokens: int  # tokens of output that the request asks for
+    binding: Binding
+    start_key: bytes = b""  # memo key of the empty history; empty: not computed yet
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """All that a fold depends on beside the history itself."""
+
+    provider: Provider
+    policy: Policy
+    passes: tuple[Pass, ...]
+    counters: Counters
+    rates: Rates
+    limits: RequestLimits
+    request: RequestContext
+    facts: Facts
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of the request's wire format."""
+        return self.provider.codec
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The exact counter."""
+        return self.counters.exact
+
+    @property
+    def fields(self) -> Fields | None:
+        """The request beside its history; None: a bare list of messages."""
+        return self.request.fields
+
+    @property
+    def head(self) -> int:
+        """Tokens of system prompt and tools."""
+        return self.request.head
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of output that the request asks for."""
+        return self.request.output_tokens
+
+    @property
+    def binding(self) -> Binding:
+        """The provider's rule for reasoning that is bound to its prefix."""
+        return self.request.binding
+
+    def terms(
+        self,
+        requests: int,
+        tokens: int,
+        limits: RequestLimits,
+        *,
+        is_rewrite_free: bool = False,
+        is_over_budget: bool = False,
+    ) -> BoundaryTerms:
+        """Terms of a boundary after so many requests, with a projection of so many tokens."""
+        return BoundaryTerms(
+            requests,
+            tokens if limits.tokens is None else min(tokens, limits.tokens),
+            is_rewrite_free=is_rewrite_free,
+            is_over_budget=is_over_budget,
+            caution=self.policy.miss_penalty,
+        )
+
+    def break_even_risk(self, requests: int, tokens: int, limits: RequestLimits) -> float:
+        """Turns that may miss something for each token removed, so that the removal still pays."""
+        return break_even_risk(self.rates, self.terms(requests, tokens, limits))
