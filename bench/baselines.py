@@ -1,8 +1,8 @@
 """The published baselines under three token measures: characters / 4, exact, calibrated.
 
-    python -m bench.beside CORPUS
+    python -m bench.baselines CORPUS
 
-The first is what the published table says; the others take each session's own model, head, cache
+The first gives the published table; the others use each session's own model, head, cache
 lifetimes and prices, with the counter alone and with what its reported usage teaches.
 """
 
@@ -41,7 +41,7 @@ def exact(session: RecordedSession) -> tuple[TokenMeasure, BillingConditions]:
 
 
 def calibrated(session: RecordedSession) -> tuple[TokenMeasure, BillingConditions]:
-    """The same, with what the reported usage teaches."""
+    """Return the recording with a measure calibrated by reported usage."""
     measure = choose_measure(session, ReplayOptions(POLICIES), infer_evidence(session))
     return measure, infer_conditions(session, measure)
 
@@ -69,7 +69,7 @@ def main() -> None:
         chosen = [one for one in sessions if one.format == format]
         shown = Table("policy", "counted", "bill", "all-in", "lost", "peak", title=format)
         for name, way in WAYS.items():
-            results = [replay_under(one, *way(one), POLICIES) for one in chosen]
+            results = [replay_under(one, *way(one), policies=POLICIES) for one in chosen]
             for at, policy in enumerate(POLICIES[1:], 1):
                 shown.add_row(policy, name, *row(results, at))
             shown.add_section()

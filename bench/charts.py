@@ -1,4 +1,4 @@
-"""Plots as SVG that stands alone: light and dark, no script, nothing from elsewhere."""
+"""Plots as self-contained SVG: light and dark, no script, no external files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Place = tuple[float, float]
 
 
 class Axis(NamedTuple):
-    """What one direction of a plot spans, and what is written at its lines."""
+    """Range of one axis of a plot, and the labels at its lines."""
 
     least: float
     most: float
@@ -39,13 +39,13 @@ class Plot(NamedTuple):
     """The frame of a plot."""
 
     title: str
-    up: str  # what goes up
+    up: str  # label of the vertical axis
     along: str
     x: Axis
     y: Axis
 
     def at(self, point: Place) -> Place:
-        """Where a point stands in the picture."""
+        """Return the position of a point in the picture."""
         along = (point[0] - self.x.least) / (self.x.most - self.x.least)
         up = (point[1] - self.y.least) / (self.y.most - self.y.least)
         return WIDTH * along, HEIGHT * (1 - up)
@@ -71,7 +71,7 @@ class Plot(NamedTuple):
         return f'<path class="line {kind}" d="M{places}"/>'
 
     def dot(self, point: Place, kind: str, said: str = "") -> str:
-        """A point, with what is said below it."""
+        """A point with its label."""
         x, y = self.at(point)
         drawn = f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
         if not said:
@@ -81,7 +81,7 @@ class Plot(NamedTuple):
 
 
 def picture(told: str, plots: Iterable[Iterable[str]], legend: Mapping[str, str]) -> str:
-    """Plots beside each other, and what their lines mean, by kind."""
+    """Plots side by side, with a legend by kind."""
     drawn = [list(plot) for plot in plots]
     width = LEFT + (WIDTH + BETWEEN) * len(drawn)
     height = TOP + HEIGHT + BELOW

@@ -37,7 +37,7 @@ def longest(corpus: Path, format: str) -> RecordedSession:
 
 
 def sizes_of(session: RecordedSession) -> dict[str, list[Place]]:
-    """How many tokens each request has, by the kind of line."""
+    """Tokens of each request, by kind of line."""
     recording = recording_of(session, real=False)
     senders = {
         "grey": UnchangedSender(recording),
@@ -69,7 +69,7 @@ def plotted(agent: str, sizes: Mapping[str, list[Place]]) -> Iterator[str]:
 
 
 def _step(most: float) -> int:
-    """How far lines are apart, so that there are a few."""
+    """Distance between grid lines, for a few of them."""
     return next((one for one in MARKS if most / one <= 6), MARKS[-1])
 
 

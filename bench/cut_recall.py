@@ -1,9 +1,9 @@
-"""Cuts in a replayed session by age and kind, and whether a later turn needed them.
+"""Cuts in a replayed session by age and kind, and those that a later turn needed.
 
-An age is the number of requests in which something had been sent before: 0 is what the model has
-not seen yet. A cut was needed when a later turn used something whose newest copy stood in what was
-cut, while no copy stood in the request any more. The newest copy counts, as everywhere in replay:
-it is the one that asking again would bring back.
+An age is the number of earlier requests that sent the content: 0 is content the model has not seen
+yet. A cut was needed if a later turn used something whose newest copy was in the cut text, and no
+copy was left in the request. The newest copy counts, as everywhere in replay: a refetch would bring
+back that one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AGES = ((0, "0"), (2, "1–2"), (5, "3–5"), (10, "6–10"), (20, "11–20"), (
 NAMES = tuple(name for _, name in AGES)
 ALL = "all"  # the row of all kinds together
 
-# (kind, what is counted, age) -> how many. By the age at the cut: "cuts", "tokens" and "needed";
+# (kind, figure, age) -> count. By the age at the cut: "cuts", "tokens" and "needed";
 # by the age at the first need: "missed".
 Tally = Counter[tuple[str, str, str]]
 
@@ -42,7 +42,7 @@ class Cut(Struct):
     reason: str
     kind: str  # of what it cut
     age: int  # of that, in the request that first went out without it
-    tokens: int = 0  # saved beyond what other cuts before it on the same parts had saved
+    tokens: int = 0  # saved beyond earlier cuts of the same parts
     saved: int = 0  # in all
     needed: int | None = None  # the age at which it was first missed
 
@@ -66,19 +66,19 @@ def tally_of(cuts: Sequence[Cut]) -> Tally:
 
 
 class Watched(PolicyRun):
-    """A run that remembers what its policy cut, and what of it turns missed."""
+    """A policy run that records its cuts and the needs they removed."""
 
     def __init__(self, recording: Recording, sender: ProjectionSender) -> None:
         super().__init__(recording, sender)
         self.cuts: list[Cut] = []
-        self.unplaced = 0  # needs whose newest copy stands in nothing that was cut
+        self.unplaced = 0  # needs whose newest copy is in no cut
         self.refused: set[str] = set()  # places of offers that were not taken
         self._projected = sender
         self._request = 0
         self._known: dict[int, Edit] = {}  # the edits in force, by part
         self._owners: dict[int, Cut] = {}  # part -> the cut that took something out of it
         self._places: dict[tuple[int, int], list[int]] = {}  # (row, block) -> its parts
-        self._read = 0  # parts that stand in places
+        self._read = 0  # parts recorded in places
 
     def _record_losses(self, request: int) -> None:
         self._request = request
@@ -92,7 +92,7 @@ class Watched(PolicyRun):
     def _lost_sources(self, lost: Sequence[int], cut: int) -> list[int]:
         for need in lost:
             source = self._recording.newest_source(need, cut)
-            assert source is not None  # what stood nowhere is not needed
+            assert source is not None  # a need always has a source
             self._note_need(source)
         return super()._lost_sources(lost, cut)
 
@@ -161,7 +161,7 @@ class Watched(PolicyRun):
 
 
 def kind_cut(edit: Edit, position: int, state: State) -> str:
-    """What an edit cut: its part, what the call behind it does, and what the result looks like."""
+    """Kind of a cut: the part's kind, the call's kind and the result's content type."""
     index = state.transcript
     part, ordinal = index.parts[position], index.exchange_of[position]
     if ordinal < 0:
@@ -176,7 +176,7 @@ def kind_cut(edit: Edit, position: int, state: State) -> str:
 
 
 def kinds_in(tally: Mapping[tuple[str, str, str], int]) -> list[str]:
-    """The kinds in a tally, what was cut most often first."""
+    """The kinds in a tally, the most frequent cuts first."""
     cuts: Counter[str] = Counter()
     for (kind, what, _), count in tally.items():
         cuts[kind] += count if what == "cuts" else 0
@@ -184,7 +184,7 @@ def kinds_in(tally: Mapping[tuple[str, str, str], int]) -> list[str]:
 
 
 def total(tally: Mapping[tuple[str, str, str], int], what: str, kind: str, age: str = ALL) -> int:
-    """How many of something there are of a kind and an age, or of all of them."""
+    """Sum of a figure for a kind and an age, or for all."""
     return sum(
         count
         for (of, counted, at), count in tally.items()
@@ -216,7 +216,7 @@ def needed_row(tally: Tally, kind: str) -> list[str]:
 
 
 def needed_rows(tally: Tally) -> list[dict[str, Any]]:
-    """The same as plain values, for whoever compares two runs."""
+    """The tally as plain values, to compare two runs."""
     rows: list[dict[str, Any]] = []
     for kind in (*kinds_in(tally), ALL):
         row: dict[str, Any] = {"kind": kind}
@@ -227,7 +227,7 @@ def needed_rows(tally: Tally) -> list[dict[str, Any]]:
     return rows
 
 
-MOST_KINDS = 7  # of one pass; the rest stands in one row
+MAX_KINDS = 7  # per pass; the rest is one row
 REST = "the rest"
 
 
@@ -266,7 +266,7 @@ def _rows(name: str, tally: Tally) -> Iterator[list[str]]:
 def merged(tally: Tally) -> Tally:
     """The same with all but the most frequent kinds in one."""
     kinds = kinds_in(tally)
-    kept = set(kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS])
+    kept = set(kinds if len(kinds) <= MAX_KINDS + 1 else kinds[:MAX_KINDS])
     found: Tally = Counter()
     for (kind, what, age), count in tally.items():
         found[kind if kind in kept else REST, what, age] += count

@@ -51,7 +51,7 @@ SAMPLES = {
 
 
 class Sample(NamedTuple):
-    """What is kept of one part: its counts, never its text."""
+    """Counts of one part, without its text."""
 
     file: str
     repository: str
@@ -135,7 +135,7 @@ def as_record(value: Any) -> Record:
 
 
 def features(text: str) -> tuple[int, ...]:
-    """How many characters of each class a text has."""
+    """Number of characters of each class in a text."""
     data = text.encode("utf-8", "surrogatepass")
     return tuple(len(data) - len(data.translate(None, members)) for members in MEMBERS)
 
@@ -192,7 +192,7 @@ def descend(gram: list[list[float]], target: list[float]) -> list[float]:
 
 
 def from_own_sentences(fitted: list[float]) -> list[float]:
-    """What is left of our sentences' tokens for each character of the rare classes."""
+    """Tokens per character of the rare classes, from our own sentences."""
     exact = tokens.ExactCounter()
     rare: list[float] = []
     for at, sentences in enumerate(SAMPLES.values(), FITTED):
@@ -255,7 +255,7 @@ def tenth(errors: list[float]) -> float:
 
 
 def print_speed(seconds: dict[str, float]) -> None:
-    """How many times faster the estimate was, over every part."""
+    """Print the estimate's speed relative to o200k, over every part."""
     ratio = seconds["exact"] / seconds["estimate"]
     print(
         f"\nexact {seconds['exact']:.2f} s, estimate {seconds['estimate']:.2f} s: {ratio:.1f} times"
@@ -266,12 +266,12 @@ def print_speed(seconds: dict[str, float]) -> None:
 
 
 class Growth(NamedTuple):
-    """One request's prompt beyond the last: what the provider counted, what o200k counts."""
+    """Growth of one prompt over the previous: the provider's count and o200k's."""
 
     model: str
     billed: int
-    answered: int  # o200k tokens of what the model had said, without reasoning
-    returned: int  # o200k tokens of what came back
+    answered: int  # o200k tokens of the answer, without reasoning
+    returned: int  # o200k tokens of the results
 
 
 def print_families(files: list[Path]) -> None:
@@ -320,7 +320,7 @@ def claude_growth(session: Record) -> Iterator[Growth]:
 
 
 def has_hidden(content: Any) -> bool:
-    """Whether a message holds reasoning or images, which its text does not show."""
+    """Check for reasoning or images, which have no text."""
     if not isinstance(content, list):
         return False
     blocks = [as_record(block) for block in cast(list[Any], content)]

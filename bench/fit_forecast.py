@@ -1,4 +1,4 @@
-"""Fit the forecast of what will be needed to recorded sessions, and say how good it is.
+"""Fit the forecast to recorded sessions and print its held-out scores.
 
     python -m bench.fit_forecast [CORPUS] [--write] [--ablate] [--frontier AVERSION ...]
         [--cross FOLDER]
@@ -58,7 +58,7 @@ OTHERS = BillingConditions(
     CacheTerms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
 )
 UNNEEDED = 0.15  # of the lines that nobody needs, this share is enough
-ABLATED = 0.3  # of the lines, to see what features are worth
+ABLATED = 0.3  # of the lines, for the ablation
 _PENALTY, _EXACT = 3e-5, 1e-6  # with less exactness the regression stops after a few steps
 _SEED = 1
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--cross", type=Path, metavar="FOLDER")
     asked = parser.parse_args()
     recordings = list(_recordings(asked.corpus))
-    _tell_horizon(recordings)
+    _print_horizon(recordings)
     lines = _lines(recordings)
     calls = _calls(recordings)
     scores = _judged(lines)
@@ -120,8 +120,8 @@ def _recordings(corpus: Path) -> Iterator[tuple[str, bool, Recording]]:
             yield group, baseline, recording
 
 
-def _tell_horizon(recordings: Sequence[tuple[str, bool, Recording]]) -> None:
-    """How many requests are still to come after so many."""
+def _print_horizon(recordings: Sequence[tuple[str, bool, Recording]]) -> None:
+    """Print the requests still to come after a number of them."""
     for agent in AGENTS:
         sizes = [
             len(recording.cuts) for group, _, recording in recordings if group.startswith(agent)
@@ -161,7 +161,7 @@ def _lines(recordings: Sequence[tuple[str, bool, Recording]]) -> Lines:
 
 
 class AsPlaced(Planned):
-    """Only where the results of a session stand."""
+    """Locations of a session's results only."""
 
     def __init__(self, recording: Recording) -> None:
         super(Planned, self).__init__(recording)
@@ -253,7 +253,7 @@ def _kept_by_half(
 
 
 def _ablate(lines: Lines) -> None:
-    """What each feature is worth: how much worse held-out lines are told without it."""
+    """Print how much worse held-out lines are predicted without each feature."""
     some = np.random.default_rng(_SEED).random(len(lines.whole)) < ABLATED
     lines = Lines(**{name: getattr(lines, name)[some] for name in lines.__struct_fields__})
     repositories = _repository(lines.group)

@@ -1,4 +1,4 @@
-"""What later turns needed of each result and line, beside all that was known of them before."""
+"""Needs of later turns per result and line, with the features known before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST = 200  # characters; shorter results are never cut
 
 
 class Walk:
-    """A session read unit by unit; what is known stands at the end of the last one."""
+    """A session read unit by unit, with the features at the end of the last one."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -73,7 +73,7 @@ class Walk:
 
 
 class Need(Struct, frozen=True):
-    """What one turn needed of one result: lines as such, and lines with names."""
+    """Needs of one turn from one result: whole lines, and lines with names."""
 
     request: int
     whole: frozenset[int]
@@ -121,10 +121,10 @@ def _line_starts(text: str) -> list[int]:
 
 
 class Row(Struct, frozen=True):
-    """One result at one moment: what was known, and the share of later turns on each line."""
+    """One result at one request: its features, and the share of later turns per line."""
 
     known: ResultFeatures
-    lines: Sequence[Bins]  # what was known of each line by then
+    lines: Sequence[Bins]  # features of each line by then
     sizes: Sequence[int]  # characters of each line
     whole: dict[int, float]
     named: dict[int, float]

@@ -23,25 +23,25 @@ DEPTHS = (1.0,)  # of the rate that prices give, at which a result is offered
 
 
 class Knobs(Struct, frozen=True):
-    """How a planner weighs what it saves against what it risks."""
+    """Weights of savings against risk."""
 
-    aversion: float = 2.0  # how many times what it costs a lost turn is feared
+    aversion: float = 2.0  # multiple of a lost turn's cost
     horizon: float = 40  # requests that are still expected
     margin: float = 0.5  # how much more than its cost an epoch must bring
-    names: bool = True  # whether names of what goes are told
+    names: bool = True  # list the names of cut lines
 
 
-class Standing(Struct, frozen=True):
-    """The latest offer for a result: its text, its tokens, what it risks."""
+class ResultOffer(Struct, frozen=True):
+    """The latest offer for a result: text, tokens and risk."""
 
     text: str
     tokens: int
-    risk: float  # beyond what an earlier cut of the same result risks
+    risk: float  # beyond the risk of an earlier cut of the result
     gone: frozenset[int]  # lines
 
 
 class Planned(ReplacingSender):
-    """Results cut to what will be needed, at epochs that pay."""
+    """Results cut to the forecast lines, at epochs that pay."""
 
     reason = "kept lines"
 
@@ -50,13 +50,13 @@ class Planned(ReplacingSender):
         self._model, self._knobs = model, knobs
         self._walk = Walk(recording)
         self._rows = [place.row for place in self.results]
-        self._now = [row.tokens for row in recording.rows]  # of each row as it stands
+        self._now = [row.tokens for row in recording.rows]  # current tokens of each row
         self._size = [recording.rows[p.row].blocks[p.block].tokens for p in self.results]
-        self._offers: dict[int, list[Standing]] = {}
+        self._offers: dict[int, list[ResultOffer]] = {}
         self._texts: dict[int, str] = {}
         self._gone: dict[int, frozenset[int]] = {}
-        self._mark: int | None = None
-        self._marked: dict[int, JSON] = {}
+        self._breakpoint: int | None = None
+        self._with_breakpoints: dict[int, JSON] = {}
         self.expected = 0.0
         self.epochs = 0
 
@@ -65,7 +65,7 @@ class Planned(ReplacingSender):
         return 0
 
     def replacement(self, result: int) -> str | None:
-        """What the last epoch left of a result."""
+        """Return the text that the last epoch left of a result."""
         return self._texts[result]
 
     def send(self, request: int) -> Sequence[JSON]:
@@ -75,19 +75,19 @@ class Planned(ReplacingSender):
         if request:
             self._decide(request)
         sent = list(super().send(request))
-        at = self._mark
+        at = self._breakpoint
         if at is not None and at < len(sent) - 1 and self.recording.session.format == "anthropic":
-            sent[at] = self._with_mark(at, sent[at])
+            sent[at] = self._with_breakpoint(at, sent[at])
         return sent
 
-    def _with_mark(self, at: int, message: JSON) -> JSON:
-        if id(message) not in self._marked:
+    def _with_breakpoint(self, at: int, message: JSON) -> JSON:
+        if id(message) not in self._with_breakpoints:
             lifetime = self.recording.conditions.lifetime
-            self._marked[id(message)] = with_breakpoint(message, lifetime)
-        return self._marked[id(message)]
+            self._with_breakpoints[id(message)] = with_breakpoint(message, lifetime)
+        return self._with_breakpoints[id(message)]
 
     def _loss(self, request: int) -> float:
-        """What a turn that misses something costs, as it is feared."""
+        """Return the weighted cost of a lost turn."""
         conditions = self.recording.conditions
         read, write = conditions.terms.read, conditions.write
         prompt = conditions.head + sum(self._now[: self.recording.cuts[request]])
@@ -95,7 +95,7 @@ class Planned(ReplacingSender):
         return self._knobs.aversion * (again + read * 1_500 * self._knobs.horizon)
 
     def _offer(self, request: int) -> None:
-        """Look anew at the results that have come to twice their age."""
+        """Renew the offers of results whose age has doubled."""
         conditions = self.recording.conditions
         read, write = conditions.terms.read, conditions.write
         rate = (read * self._knobs.horizon + write - read) / self._loss(request)
@@ -107,7 +107,7 @@ class Planned(ReplacingSender):
                 continue
             expected = forecast_lines(found, self._model)
             gone = self._gone.get(number, frozenset())
-            offers: list[Standing] = []
+            offers: list[ResultOffer] = []
             for depth in DEPTHS:
                 kept = select_lines(
                     text,
@@ -123,14 +123,14 @@ class Planned(ReplacingSender):
             self._offers[number] = offers
 
     def _decide(self, request: int) -> None:
-        """Find the cut that pays most, and take all offers behind it."""
+        """Find the cut that pays most, and take all offers after it."""
         recording, knobs = self.recording, self._knobs
         conditions = recording.conditions
         read, more = conditions.terms.read, conditions.write - conditions.terms.read
         sent = recording.cuts[request - 1]
         loss, cold = self._loss(request), self._is_cold(request)
         seen = bisect_left(self._rows, sent)
-        by_row: dict[int, list[tuple[int, int, float, Standing]]] = {}
+        by_row: dict[int, list[tuple[int, int, float, ResultOffer]]] = {}
         for number, offers in self._offers.items():
             if number >= seen or not offers:
                 continue
@@ -159,7 +159,7 @@ class Planned(ReplacingSender):
         if cut is not None:
             taken = [one for row in by_row if row >= cut for one in by_row[row]]
             self._cut({number: offer for number, _, _, offer in taken})
-            self._mark = cut - 1 if cut else None
+            self._breakpoint = cut - 1 if cut else None
 
     def _is_cold(self, request: int) -> bool:
         conditions = self.recording.conditions
@@ -167,7 +167,7 @@ class Planned(ReplacingSender):
         lifetime = conditions.lifetime or conditions.terms.lifetime
         return now is not None and before is not None and now - before > lifetime
 
-    def _cut(self, taken: Mapping[int, Standing]) -> None:
+    def _cut(self, taken: Mapping[int, ResultOffer]) -> None:
         self.epochs += 1
         for number, offer in taken.items():
             self._offers.pop(number)
@@ -181,6 +181,6 @@ class Planned(ReplacingSender):
             self._now[row] = now
 
 
-def _standing(text: str, kept: SelectedLines) -> Standing:
+def _standing(text: str, kept: SelectedLines) -> ResultOffer:
     short = f"{kept.text}\n{OmissionMarker(kept.removed, 'lines', reference(text), kept.total)}"
-    return Standing(short, (len(short) + 3) // 4, kept.risk, frozenset(kept.lines))
+    return ResultOffer(short, (len(short) + 3) // 4, kept.risk, frozenset(kept.lines))

@@ -1,4 +1,4 @@
-"""The frontier as a picture: what is paid against what is missed, by caution.
+"""Chart of the frontier: cost against lost turns, by caution.
 
     python -m bench.frontier_chart WEIGHTS [CORPUS] [-o docs/frontier.svg]
 
@@ -62,7 +62,7 @@ def tried() -> dict[str, respool.Policy]:
 
 
 def curves_of(rows: Sequence[Row], *, held_out: bool) -> Iterator[Curve]:
-    """What one agent's sessions came to."""
+    """Curves of one agent's sessions."""
     for preset in COLOURS:
         names = [name for name in tried() if name.startswith(f"{preset} ")]
         points = {name: _summed([row for row in rows if row.policy == name]) for name in names}

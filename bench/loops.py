@@ -1,9 +1,9 @@
-"""What the loop detector finds in recorded sessions, to be read and judged.
+"""Loops that the detector finds in recorded sessions, for review.
 
     python bench/loops.py [CORPUS] [--second] [--left-out N] [--seed N]
 
 CORPUS (default: ../shared/corpus beside the repository) is a file or folder that `respool replay`
-reads. Every circle is listed with its calls. `--second` lists what would be said if the detector
+reads. Every loop is listed with its calls. `--second` lists what would be reported if the detector
 spoke at the second call already, without leeway or patience: a longer list, to see what the limits
 are for. `--left-out` lists so many calls that were made before with the same result and that the
 detector does not count, and why not: what it would miss. Agents whose commands stand in their text
@@ -41,7 +41,7 @@ _WIDTH = 150
 
 
 class Read(NamedTuple):
-    """One session, read for its circles."""
+    """One session, read for its loops."""
 
     session: RecordedSession
     history: TranscriptIndex
@@ -87,14 +87,14 @@ def _texts(content: Any) -> Iterator[str]:
     yield from (str(block.get("text", "")) for block in content or [] if isinstance(block, dict))
 
 
-def show(read: Read, circle: Loop) -> None:
-    """One circle with its calls."""
+def show(read: Read, loop: Loop) -> None:
+    """Print one loop with its calls."""
     named = f"{read.session.agent} {read.session.id} segment {read.session.segment}"
-    print(f"\n{circle.kind} x{circle.count} {circle.level}, said at {circle.advised}: {named}")
-    print(f"    {circle.message}")
-    for ordinal in (*circle.calls[:3], *circle.calls[3:][-2:]):
+    print(f"\n{loop.kind} x{loop.count} {loop.level}, said at {loop.advised}: {named}")
+    print(f"    {loop.message}")
+    for ordinal in (*loop.calls[:3], *loop.calls[3:][-2:]):
         print(f"  {ordinal:5} {_shown(read.history, read.history.exchanges[ordinal])}")
-    inside = set(range(circle.calls[0], circle.calls[-1])) - set(circle.calls)
+    inside = set(range(loop.calls[0], loop.calls[-1])) - set(loop.calls)
     for ordinal in sorted(inside)[:4]:
         call = read.history.parts[read.history.exchanges[ordinal].call]
         print(f"        between: {call.name} {' '.join(call.text.split())[:_WIDTH]}")
@@ -146,7 +146,7 @@ def _why(
 
 
 def main() -> None:
-    """List the circles, and how many there are of each kind."""
+    """List the loops, and their number by kind."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
     parser.add_argument("--second", action="store_true", help="speak at the second call")
@@ -162,19 +162,19 @@ def main() -> None:
         found = find_loops(read.history, read.ledger, limits)
         spent += time.perf_counter() - began
         calls, count = calls + len(read.history.exchanges), count + 1
-        kinds.update(circle.kind for circle in found)
-        for circle in found:
-            show(read, circle)
+        kinds.update(loop.kind for loop in found)
+        for loop in found:
+            show(read, loop)
         if chosen.left_out:
             others += [(why, read, at, again) for why, at, again in left_out(read)]
-    print(f"\n{kinds.total()} circles in {count:,} sessions with {calls:,} calls: {dict(kinds)}")
+    print(f"\n{kinds.total()} loops in {count:,} sessions with {calls:,} calls: {dict(kinds)}")
     print(f"{spent / max(1, calls) * 1e6:.0f} µs a call")
     if chosen.left_out:
         show_left_out(others, chosen.left_out, chosen.seed)
 
 
 def show_left_out(others: list[tuple[str, Read, int, int]], most: int, seed: int) -> None:
-    """How many calls are not counted, by why not, and some of them."""
+    """Print the number of calls that are not counted, by reason, and some of them."""
     print(f"\nnot counted: {dict(Counter(why for why, *_ in others))}")
     for why, read, at, ordinal in random.Random(seed).sample(others, min(most, len(others))):
         between = ordinal - at - 1

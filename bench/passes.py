@@ -1,12 +1,12 @@
-"""Each pass alone on recorded sessions: how often it fires, what it saves, what was missed.
+"""Each pass alone on recorded sessions: frequency, savings and losses.
 
     python -m bench.passes CORPUS [pass ...] [--rest | --all] [--json | --markdown] [--jobs N]
 
 Sessions, prices and counting are those of the published baselines; with --rest, the sessions are
 all other long ones of the same files; with --all, every session of the corpus in its own way of
 counting. "taken" is with every offer taken as soon as it is made, "free" only with those on results
-that were not sent yet, so that no sent prefix ever breaks. Behind the table of all passes, one for
-each pass tells what it cut, by kind and age, and what of it was needed later (see needed.py).
+that were not sent yet, so that no sent prefix ever breaks. After the table of all passes, one table
+per pass lists its cuts by kind and age, and which were needed later (see cut_recall.py).
 --json prints all figures as one line of JSON, --markdown the tables of docs/passes.md.
 """
 
@@ -64,12 +64,12 @@ CONDITIONS = {
     "openai-responses": BillingConditions(CacheTerms(cache="prefix", lifetime=600), 12_000),
 }
 TAKEN, FREE = ", taken", ", free"
-# What a pass needs to do anything at all, in tokens of history.
+# Settings that a pass needs to fire at all.
 ALONE: Mapping[str, Mapping[str, Any]] = {"fold_exchanges": {"budget": 60_000}}
 
 
 class Figures(Struct):
-    """What one pass did to some sessions."""
+    """Figures of one pass over some sessions."""
 
     requests: int = 0
     fired: int = 0  # sessions in which it cut anything
@@ -202,12 +202,12 @@ def measured(task: tuple[RecordedSession, tuple[str, ...], bool]) -> tuple[str, 
     """All policies on one session."""
     session, names, real = task
     recording = recording_of(session, real)
-    told = {name: figures(recording, policy) for name, policy in policies(names).items()}
-    return session.agent if real else session.format, told
+    found = {name: figures(recording, policy) for name, policy in policies(names).items()}
+    return session.agent if real else session.format, found
 
 
 def table(title: str, rows: Mapping[str, Figures]) -> Table:
-    """What a person reads of all passes."""
+    """Table of all passes."""
     shown = Table(title=title)
     for column in (
         "pass",
@@ -247,7 +247,7 @@ def table(title: str, rows: Mapping[str, Figures]) -> Table:
 
 
 def print_tables(totals: Mapping[str, Mapping[str, Figures]]) -> None:
-    """All passes side by side, then what each of them cut."""
+    """Print all passes side by side, then the cuts of each."""
     console = Console(width=200 if not sys.stdout.isatty() else None)
     for group, rows in totals.items():
         console.print(table(group, rows))
@@ -259,11 +259,11 @@ def print_tables(totals: Mapping[str, Mapping[str, Figures]]) -> None:
 
 
 def print_markdown(totals: Mapping[str, Mapping[str, Figures]]) -> None:
-    """A table of all passes for each agent, and one of what they cut in all sessions together."""
+    """Print a table of all passes per agent, and one of their cuts over all sessions."""
     tallies: dict[str, Tally] = {}
     for group, rows in totals.items():
         lines = [
-            (*_told(name, one), _plainly(free.all_in / one.base))
+            (*_cells(name, one), _plainly(free.all_in / one.base))
             for name, one in rows.items()
             if not name.endswith(FREE)
             for free in [rows.get(name.removesuffix(TAKEN) + FREE, one)]
@@ -292,7 +292,7 @@ def print_markdown(totals: Mapping[str, Mapping[str, Figures]]) -> None:
     print(needed_markdown({n: one for n, one in tallies.items() if not n.endswith(FREE)}))
 
 
-def _told(name: str, one: Figures) -> tuple[str, ...]:
+def _cells(name: str, one: Figures) -> tuple[str, ...]:
     needed = f"{total(one.tally, 'needed', ALL)} of {one.cuts:,}" if one.cuts else ""
     return (
         coded(name),
@@ -313,8 +313,8 @@ def _plainly(share: float) -> str:
 
 def plain(one: Figures) -> dict[str, Any]:
     """All figures as plain values; time is left out, for it is another one in each run."""
-    told = {name: getattr(one, name) for name in one.__struct_fields__ if name != "seconds"}
-    return told | {"failures": dict(one.failures), "tally": needed_rows(one.tally)}
+    values = {name: getattr(one, name) for name in one.__struct_fields__ if name != "seconds"}
+    return values | {"failures": dict(one.failures), "tally": needed_rows(one.tally)}
 
 
 def main() -> None:

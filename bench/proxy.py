@@ -1,4 +1,4 @@
-"""What the proxy costs: requests per second and the first streamed byte, beside other ways.
+"""Overhead of the proxy: requests per second and time to the first byte, beside other ways.
 
     python -m bench.proxy [--seconds N] [--memory] [--servers uvicorn,granian] [--peers FOLDER]
 
@@ -81,7 +81,7 @@ def run_uvicorn(port: Connection, upstream_port: int) -> None:
 
 
 def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
-    """respool as people run it: it compacts, and keeps what it takes out."""
+    """Run respool with its defaults: compaction and a store."""
     from respool.proxy.assembling import compacting_app
     from respool.proxy.compacting.options import Options
     from respool.proxy.forwarding.record import to_nowhere
@@ -186,12 +186,12 @@ def _round(way: Way, agents: Sequence[Growing], seconds: float) -> Iterator[Roun
     yield asyncio.run(per_second(way.port, same, Limits(seconds, MOST_SMALL)))
     grown = [asking(way.port, one) for one in agents]
     yield asyncio.run(per_second(way.port, grown, Limits(seconds, MOST_LARGE)))
-    time.sleep(1.0)  # until what was late is over
+    time.sleep(1.0)  # until late responses are over
     yield asyncio.run(first_byte_ms(way.port, SMALL, Limits(seconds, MOST_STREAMS)))
 
 
 def resident(pid: int | None) -> float:
-    """Megabytes that a process holds; 0 where that is not told."""
+    """Resident megabytes of a process; 0 if unknown."""
     status = Path(f"/proc/{pid}/status")
     if not status.exists():
         return 0.0

@@ -1,4 +1,4 @@
-"""The busy clients of the proxy's bench, and what came of their requests.
+"""Load clients of the proxy's bench, and the outcomes of their requests.
 
 They speak HTTP over raw sockets, so that what is measured is what stands behind them.
 """
@@ -37,7 +37,7 @@ def request(port: int, size: int, stream: bool = False) -> bytes:
 class Growing:
     """An agent's conversation: with every request there is one more turn in it.
 
-    As Claude Code does, it has a mark on what came last, and text as tools print it.
+    Like Claude Code's, it has a cache breakpoint on the last message, and text as tools print it.
     """
 
     def __init__(self, name: str, size: int, seed: int = 1) -> None:
@@ -58,7 +58,7 @@ class Growing:
         self._last = exchange("anthropic", self._turns, self._chance, 2_400)
 
     def request(self, port: int) -> bytes:
-        """The request as it stands."""
+        """Return the current request."""
         *before, last = self._last
         *blocks, block = last["content"]
         marked = {**block, "cache_control": {"type": "ephemeral"}}
@@ -79,7 +79,7 @@ def _post(port: int, body: bytes) -> bytes:
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What came of some requests: a figure, how many were sent, how many were not answered well."""
+    """Outcome of some requests: a figure, the number sent and the number that failed."""
 
     figure: float | None
     asked: int
@@ -87,7 +87,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How long a round may last, how many requests it may send, how late answers may be."""
+    """Limits of a round: seconds, requests and lateness of responses."""
 
     seconds: float
     requests: int
@@ -126,7 +126,7 @@ class Tally:
             self.quiet.set()
 
     def end(self) -> None:
-        """Nothing more may be asked."""
+        """Stop sending requests."""
         self._most = 0
 
 
@@ -162,7 +162,7 @@ class Busy(Framed):
 
 
 def asking(port: int, conversation: Growing) -> Callable[[], bytes]:
-    """What a client of a growing conversation sends next."""
+    """Return the next request of a growing conversation."""
 
     def ask() -> bytes:
         conversation.grow()

@@ -23,14 +23,14 @@ from bench.proxy_load import KEY
 from bench.proxy_table import Absent
 from bench.proxy_upstream import HERE
 
-PATIENCE = 120.0  # seconds until a peer must be ready
+READY_TIMEOUT = 120.0  # seconds until a peer must be ready
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 TELLING = re.compile(r"error|fail|refused|not found|because|cannot|could not", re.IGNORECASE)
 MOST = 200  # characters of a reason
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A proxy that others made: its package, how it is started, and where it says that it is up."""
+    """Another project's proxy: its package, start command and readiness path."""
 
     name: str  # of its dependency group and its environment
     package: str
@@ -89,7 +89,7 @@ PEERS = (
 
 
 def started(peer: Peer, environments: Path, upstream: int, folder: Path) -> Running | Absent:
-    """The peer, ready to be asked; or why it is not."""
+    """Start a peer; yield it when ready, or the reason why it is not."""
     bin = environments.absolute() / peer.name / "bin"
     version = version_in(environments / peer.name, peer.package)
     if version is None:
@@ -147,7 +147,7 @@ def version_in(environment: Path, package: str) -> str | None:
 
 
 def reason_in(log: str) -> str:
-    """The last line that tells of something wrong; else the last line."""
+    """Return the last line with an error; else the last line."""
     lines = [COLOURS.sub("", line).strip() for line in log.splitlines()]
     lines = [line for line in lines if line]
     telling = [line for line in lines if TELLING.search(line)]
@@ -161,7 +161,7 @@ def _free_port() -> int:
 
 
 def _is_ready(one: Running, path: str) -> bool:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + READY_TIMEOUT
     while time.monotonic() < until and one.process.poll() is None:
         asked = http.client.HTTPConnection(HERE, one.port, timeout=5.0)
         with suppress(OSError, http.client.HTTPException):

@@ -1,4 +1,4 @@
-"""The proxy bench's table: what was measured of each way, or why it was not."""
+"""Table of the proxy bench: the figures of each way, or why there are none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADINGS = ("1 KB/s", "800 KB/s", "first byte, ms", "errors", "MB")
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What was measured of one way: a figure for each measure, and how many answers were wrong."""
+    """Figures of one way, and its number of failed responses."""
 
     name: str
     figures: dict[str, float | None]
@@ -72,7 +72,7 @@ def _shown(figure: float | None, digits: int | None = None) -> str:
 
 
 def compared(one: Row, bare: Row) -> str:
-    """How a way stands beside the bare pass-through, in a sentence."""
+    """Compare a way with the bare pass-through, in a sentence."""
     small, large = (_ratio(one.figures.get(key), bare.figures.get(key)) for key in MEASURES[:2])
     first, without = one.figures.get("first byte"), bare.figures.get("first byte")
     later = "none" if first is None or without is None else f"{first - without:.2f} ms later"

@@ -1,4 +1,4 @@
-"""The upstream of the proxy's bench: whatever it is asked, it answers at once.
+"""Upstream of the proxy's bench: it answers every request at once.
 
 It speaks HTTP over raw sockets, so that what is measured is what stands before it.
 """
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 
 HERE = "127.0.0.1"
 STREAMS = re.compile(rb'"stream": ?true')
-KEPT = 8_192  # bytes of a body that are looked at; only small requests ask for a stream
+KEPT = 8_192  # bytes of a body that are inspected; only small requests ask for a stream
 MESSAGE = {
     "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-4-7",
     "content": [{"type": "text", "text": "x" * 900}], "stop_reason": "end_turn",

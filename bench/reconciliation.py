@@ -1,6 +1,6 @@
 """Replayed bills without compaction against reported charges, and causes of the difference.
 
-    python bench/reconcile.py [CORPUS] [--sessions]
+    python bench/reconciliation.py [CORPUS] [--sessions]
 
 CORPUS (default: ../shared/corpus beside the repository) holds transcripts of Claude Code and Codex.
 Prints bills in sum, or by session too; what prompts were made of; why bills differ; calibration.
@@ -60,7 +60,7 @@ class Framed(Struct, frozen=True, array_like=True):
 
 
 class Found(Struct, frozen=True):
-    """What is kept of one session: figures, never text."""
+    """Figures of one session, without text."""
 
     repository: str
     result: SessionResult
@@ -119,7 +119,7 @@ def replayed(file: Path) -> list[Found]:
 
 
 def repository_of(file: Path) -> str:
-    """The repository that a collection's name tells."""
+    """The repository in a collection's name."""
     return file.name.partition("__")[2].removesuffix(".jsonl.gz").replace("+", "/")
 
 
@@ -155,7 +155,7 @@ def judged(session: RecordedSession) -> Iterator[tuple[str, Errors]]:
 
 
 def errors(session: RecordedSession, measure: TokenMeasure, start: int) -> Errors:
-    """How far predicted prompts are from the reported ones."""
+    """Errors of predicted prompts against reported ones."""
     codec = PROVIDERS[session.format].codec
     tokens = [read_row(codec, message, measure).tokens for message in session.messages]
     sums = list(accumulate(tokens, initial=infer_head_tokens(session, measure)))
@@ -200,7 +200,7 @@ def framed(session: RecordedSession) -> Iterator[Framed]:
 
 
 def grouped(found: Sequence[Found]) -> dict[str, list[ReportedUsage]]:
-    """What was reported, by agent and repository, and by agent."""
+    """Reported usage by agent and repository, and by agent."""
     groups: dict[str, list[ReportedUsage]] = {}
     for agent in AGENTS:
         own = [one for one in found if one.result.agent == agent and one.result.recorded]
@@ -269,7 +269,7 @@ def sums(found: Sequence[Found]) -> Table:
 
 
 def spread(found: Sequence[Found]) -> Table:
-    """How far apart the bills of single sessions are."""
+    """Print the spread of single sessions' bills."""
     made = table(
         "Replayed to charged, by session",
         "",
@@ -323,13 +323,13 @@ def percent(name: str, figures: Sequence[tuple[dict[str, float], float]]) -> flo
 
 
 def parts(found: Sequence[Found]) -> Table:
-    """What prompts were made of."""
+    """Print the components of prompts."""
     title = "What the reported prompts were made of, % of their tokens"
     return shares(title, found, "made_of", lambda one: one.reported.tokens)
 
 
 def causes(found: Sequence[Found]) -> Table:
-    """Why the bills differ."""
+    """Print the causes of the difference between bills."""
     title = "Charged less replayed, % of what was charged"
     return shares(title, found, "explained", lambda one: one.reported.cost)
 
@@ -390,7 +390,7 @@ def models(found: Sequence[Found]) -> Table:
 
 
 def within(model: str, left: Found, found: Sequence[Found]) -> Iterator[bool]:
-    """Whether each growth of a session lies within the bounds that the others give."""
+    """Check if each growth of a session lies within the bounds from the others."""
     others = samples(f for f in found if f is not left)
     bound = next((c for c in calibration.calibrate_models(others) if c.model == model), None)
     for growth in left.result.samples:
@@ -399,7 +399,7 @@ def within(model: str, left: Found, found: Sequence[Found]) -> Iterator[bool]:
 
 
 def growth_errors(found: Sequence[Found]) -> Table:
-    """What a model's factor from other repositories, or other sessions, does to growths."""
+    """Errors of growths with a model's factor from other repositories or sessions."""
     made = table(
         "Growths of prompts, error in %", "learnt from", "growths", "median", "p90", "mean"
     )
@@ -445,7 +445,7 @@ def prompt_errors(found: Sequence[Found]) -> Table:
 
 
 def enough(found: Sequence[Found]) -> Table:
-    """How many growths of its own a session needs: the first ones learnt from, the rest judged."""
+    """Number of its own growths that a session needs: fitted on the first, tested on the rest."""
     made = table(
         f"Growths that a session's own factor needs (in use: {calibration.MIN_GROWTHS})",
         "learnt from",

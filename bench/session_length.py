@@ -1,12 +1,12 @@
-"""Session length under a budget, and what the last projection still tells.
+"""Session length under a budget, and the content left in the last projection.
 
-    python -m bench.lasting CORPUS [--policy NAME|file.toml] [--window 200000] [--starts 2] [--json]
+    python -m bench.session_length CORPUS [--policy NAME|FILE] [--window N] [--starts N] [--json]
 
-A session is continued with the other sessions of its repository and agent, in their order, with ids
-of their own, until the history as it came fills the window, at request N0; and then on, until the
-projection fills it too, or to 6 × N0 requests, or until there are no more sessions. Told are, at
-the end of each session: the files that were changed so far and are still named, and the operations
-that failed, have not succeeded since, and whose main line still stands there.
+A session is continued with the other sessions of its repository and agent, in their order, with
+ids of their own, until the original history fills the window, at request N0; then on until the
+projection fills it too, up to 6 × N0 requests, or until there are no more sessions. At the end of
+each session the bench reports the changed files that are still named, and the failed operations
+without a later success whose main line is still in the projection.
 """
 
 from __future__ import annotations
@@ -78,31 +78,31 @@ class Chain(Struct, frozen=True):
     ends: list[int]  # how many requests there are when each session ends
 
 
-class Told(Struct, frozen=True):
-    """How many of some things the projection still tells."""
+class Contained(Struct, frozen=True):
+    """Number of items, and of those that the projection still contains."""
 
     told: int = 0
     of: int = 0
 
     @property
     def share(self) -> float:
-        """The share of them; nothing to tell is all told."""
+        """The share of contained items; 1 if there are none."""
         return self.told / self.of if self.of else 1.0
 
-    def __add__(self, other: Told) -> Told:
-        return Told(self.told + other.told, self.of + other.of)
+    def __add__(self, other: Contained) -> Contained:
+        return Contained(self.told + other.told, self.of + other.of)
 
 
 class Point(Struct, frozen=True):
-    """What was told at one request."""
+    """Content of the projection at one request."""
 
     request: int
-    edited: Told
-    errors: Told
+    edited: Contained
+    errors: Contained
 
 
 class Lasted(Struct, frozen=True):
-    """How long one session lasted, and what it told."""
+    """Length of one session, and its points."""
 
     id: str
     agent: str
@@ -120,18 +120,18 @@ class Lasted(Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """How many times longer it lasted."""
+        """Ratio of the length to that without compaction."""
         return self.n1 / self.n0
 
     @property
-    def edited(self) -> Told:
+    def edited(self) -> Contained:
         """Changed files that were named, over all points."""
-        return sum((point.edited for point in self.points), Told())
+        return sum((point.edited for point in self.points), Contained())
 
     @property
-    def errors(self) -> Told:
-        """Open errors that were told, over all points."""
-        return sum((point.errors for point in self.points), Told())
+    def errors(self) -> Contained:
+        """Open errors in the projection, over all points."""
+        return sum((point.errors for point in self.points), Contained())
 
 
 # Sessions joined.
@@ -165,7 +165,7 @@ def _whole(session: RecordedSession) -> tuple[Sequence[JSON], Sequence[RecordedR
 
 
 def _opening(messages: Sequence[JSON]) -> int:
-    """How many messages at the start belong to the head: a continued session has it already."""
+    """Number of messages at the start that belong to the head."""
     count = 0
     while count < len(messages) and _role(messages[count]) in ("system", "developer"):
         count += 1
@@ -197,7 +197,7 @@ def _ended_with(id: JSON, ending: str) -> JSON:
 
 
 def rejected(format: FormatName, messages: list[JSON]) -> list[str]:
-    """What the provider would reject; the tools are not recorded, so only the history counts."""
+    """Problems in the history that the provider would reject; tools are not recorded."""
     problems = respool.check(messages, format=format)
     return [f"{one.code}: {one.message}" for one in problems if one.severity == "error"]
 
@@ -230,12 +230,12 @@ class Follower:
 
     @property
     def state(self) -> State:
-        """What the fold knows."""
+        """The state of the fold."""
         assert self._folded is not None
         return self._folded.state
 
     def send(self, number: int) -> bool:
-        """Fold over the next request; whether what was sent before may have changed."""
+        """Fold over the next request; True if the sent prefix may have changed."""
         sent = self.chain.requests[number]
         epochs = 0 if self._folded is None else self.state.evaluation.epochs
         new = self.chain.messages[len(self._rows) : sent.cut]
@@ -322,21 +322,21 @@ def follow(
 
 
 def problems_in(follower: Follower) -> list[str]:
-    """What the provider would reject in the projection."""
+    """Problems in the projection that the provider would reject."""
     return rejected(follower.chain.format, [row.message for row in follower.look()])
 
 
-# What is still told.
+# --- content of the projection ---
 
 
 def point_at(follower: Follower, number: int) -> tuple[Point, tuple[str, ...]]:
-    """What the projection tells of changed files and open errors, and some that it does not."""
+    """Changed files and open errors in the projection, and some that are missing."""
     now = _Reader(follower.look())
     files, lines = changed_files(follower.state), open_errors(follower.state)
     lost = [path for path, whole in files.items() if not whole and not now.names(path)]
     unsaid = [line for line in lines if not now.says(line)]
-    edited = Told(len(files) - len(lost), len(files))
-    errors = Told(len(lines) - len(unsaid), len(lines))
+    edited = Contained(len(files) - len(lost), len(files))
+    errors = Contained(len(lines) - len(unsaid), len(lines))
     return Point(number, edited, errors), (*lost, *unsaid)
 
 
@@ -368,7 +368,7 @@ def open_errors(state: State) -> list[str]:
 
 
 def _ended(state: State) -> Iterator[tuple[Exchange, str, bool]]:
-    """The exchanges that are done, with what they printed, and whether they failed."""
+    """Completed exchanges with their output and whether they failed."""
     parts = state.transcript.parts
     for exchange in state.transcript.exchanges[: state.analysis.ledger_exchanges]:
         if exchange.result is not None:
@@ -378,7 +378,7 @@ def _ended(state: State) -> Iterator[tuple[Exchange, str, bool]]:
 
 
 class _Reader:
-    """A projection, as somebody reads it who looks for a name or a line."""
+    """Search of a projection for names and lines."""
 
     def __init__(self, rows: Sequence[MessageRow]) -> None:
         blocks = [block.text for row in rows for block in row.blocks]
@@ -386,11 +386,11 @@ class _Reader:
         self._words = " ".join(self._text.split())
 
     def names(self, path: str) -> bool:
-        """Whether a path stands there, whole or by its last two steps."""
+        """Check for a path, whole or by its last two segments."""
         return "/".join(path.split("/")[-2:]) in self._text
 
     def says(self, line: str) -> bool:
-        """Whether a line stands there, as far as one is worth keeping."""
+        """Check for a line, clipped as summaries clip it."""
         return " ".join(clip_error_line(line).removesuffix("…").split()) in self._words
 
 
@@ -404,7 +404,7 @@ def _unfolded(text: str) -> str:
 
 
 def chains(corpus: Path, starts: int, files: Sequence[str] = FILES) -> Iterator[tuple[str, Chain]]:
-    """So many chains of each file, each begun with another of its sessions, spread over it."""
+    """Chains of each file, each begun with another of its sessions, spread over it."""
     for name in files:
         if not (corpus / f"{name}.jsonl.gz").exists():
             continue
@@ -450,7 +450,7 @@ def measured(
 
 
 def table(found: Sequence[Lasted]) -> Table:
-    """What a person reads."""
+    """Table of the results."""
     shown = Table(
         "begun with",
         "N0",
@@ -481,7 +481,7 @@ def table(found: Sequence[Lasted]) -> Table:
         )
     n0, n1 = sum(one.n0 for one in found), sum(one.n1 for one in found)
     edited, errors = (
-        sum((getattr(one, what) for one in found), Told()) for what in ("edited", "errors")
+        sum((getattr(one, what) for one in found), Contained()) for what in ("edited", "errors")
     )
     shown.add_section()
     shown.add_row(
@@ -501,7 +501,7 @@ def table(found: Sequence[Lasted]) -> Table:
     return shown
 
 
-def _shares(over: Told, last: Told) -> tuple[str, str]:
+def _shares(over: Contained, last: Contained) -> tuple[str, str]:
     return f"{over.share:.3f}", f"{last.told} of {last.of}"
 
 

@@ -1,10 +1,10 @@
-"""What must take time in proportion: every pass alone, in every format; hard texts to count."""
+"""Linear-time checks: every pass alone in every format, and hard texts for the counters."""
 
 from __future__ import annotations
 
 import pytest
 
-from respool.tokens import Counter, EstimateCounter, ExactCounter
+from respool.tokens import EstimateCounter, ExactCounter, TokenCounter
 from tests.strategies import FORMATS
 from tests.test_laws import CASES, hold_linear
 from tests.test_tokens import HARD, costs_little
@@ -21,6 +21,6 @@ def test_four_times_the_history_takes_about_four_times_as_long(name: str, format
 @pytest.mark.parametrize("counter", [ExactCounter(), EstimateCounter()], ids=lambda one: one.name)
 @pytest.mark.parametrize("kind", HARD)
 def test_a_million_hard_characters_cost_little_more_than_others(
-    kind: str, counter: Counter
+    kind: str, counter: TokenCounter
 ) -> None:
     costs_little(HARD[kind](1_000_000), counter)

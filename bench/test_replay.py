@@ -47,7 +47,7 @@ def generated(format: Any, requests: int, result: int = 2_400) -> RecordedSessio
 
 
 def replay_seconds(session: RecordedSession, times: int) -> float:
-    """What the usual policies take, at best."""
+    """Best time of the default policies."""
     best = float("inf")
     for _ in range(times):
         gc.collect()

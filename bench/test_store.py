@@ -1,4 +1,4 @@
-"""What the store costs: each figure beside what the disk itself takes, in one run."""
+"""Cost of the store: each figure relative to the disk's own, in one run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sync_of_the_disk(folder: Path) -> float:
 
 @pytest.mark.parametrize("batch", [1, 10, 100])
 def test_keeping(store: SQLiteStore, texts: dict[str, str], tmp_path: Path, batch: int):
-    """A commit waits for the disk; what is in it hardly matters."""
+    """A commit waits for the disk; its content hardly matters."""
     commits = min(COUNT // batch, 300)
     rest = iter(texts.items())
     batches = [dict(islice(rest, batch)) for _ in range(commits)]

@@ -1,6 +1,6 @@
 """Tool coverage on recorded sessions: share of calls with known kind and target, by agent.
 
-    python bench/known_calls.py [CORPUS] [--unknown N] [--sample N]
+    python bench/tool_coverage.py [CORPUS] [--unknown N] [--sample N]
 
 CORPUS (default: ../shared/corpus beside the repository) is a file or folder that `respool replay`
 reads. A call is *known* when its kind is (nothing in it had to be taken for a barrier out of
@@ -52,12 +52,12 @@ def calls(corpus: Path) -> Iterator[Called]:
 
 
 def is_known(use: Use) -> bool:
-    """Whether kind and target are known; a call that is about nothing needs no target."""
+    """Check if kind and target are known; a call of kind "other" needs no target."""
     return use.known and (use.target is not None or use.kind == "other")
 
 
 def command_of(called: Called) -> str:
-    """What to show of a call."""
+    """Short text of a call."""
     try:
         value = json.loads(called.arguments)
     except ValueError:
@@ -69,7 +69,7 @@ def command_of(called: Called) -> str:
 
 
 def main() -> None:
-    """Print the shares, what is not known most often, and the time that a call costs."""
+    """Print the shares, the most frequent unknown calls, and the time per call."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
     parser.add_argument("--unknown", type=int, default=25, help="how many of the unknown to list")
@@ -104,7 +104,7 @@ def shares(told: list[tuple[Called, Use]]) -> None:
 
 
 def unknown(told: list[tuple[Called, Use]], most: int) -> None:
-    """What is not known, most frequent first."""
+    """Unknown calls, the most frequent first."""
     missed = Counter(
         f"{one.name}: {' '.join(command_of(one).split())[:90]}"
         for one, use in told

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from respool.pricing import CacheTerms
+from respool.pricing import CacheTerms, Usage
 from respool.proxy.answers.billing import Sizes, bill_of, observed_bill
-from respool.sessions.session import Usage
 
 
 @pytest.mark.parametrize(

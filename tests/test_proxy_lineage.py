@@ -15,11 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from respool.facts import Facts
+from respool.pricing import Usage
 from respool.proxy.answers.usage import Told
 from respool.proxy.compacting.deciding import Deciding
 from respool.proxy.compacting.decision import Decision
 from respool.proxy.compacting.reading import Asked
-from respool.sessions.session import Usage
 from respool.store import SQLiteStore, StoreUnavailable
 from tests.providers.signing_provider import (
     BOUND,

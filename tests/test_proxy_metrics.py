@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from respool.pricing import Usage
 from respool.proxy.forwarding.handling import About
 from respool.proxy.forwarding.record import Log, Record, to_all
 from respool.proxy.watching.families import FAMILIES, FIRST, REQUESTS, RESTING, TOOK, USAGE
 from respool.proxy.watching.lines import Lines
 from respool.proxy.watching.metrics import WIDTH, Cells, Metrics, cells_for
-from respool.store import StoredUsage
 from respool.wire.base import FORMATS
 
 HOWS = ["whole", "gone", "broke", "unreachable", "refused", "own", "unheard of"]
@@ -33,7 +33,8 @@ abouts = st.builds(
     why=st.sampled_from(["", "late", "unreadable", 'odd"}\n']),
     again=st.sampled_from(["", "overflow", "odd"]),
     ms=st.floats(0, 1e5),
-    usage=st.none() | st.builds(StoredUsage, count, count, count, count),
+    usage=st.none()
+    | st.builds(Usage, input=count, cache_read=count, cache_write=count, output=count),
 )
 records = st.builds(
     Record,

@@ -22,10 +22,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from respool.pricing import Usage
 from respool.proxy.forwarding.handling import About
 from respool.proxy.forwarding.record import Record
 from respool.proxy.watching.spans import attributes_of, error_of, span_name, spans_of, spans_wanted
-from respool.store import StoredUsage
 from tests.operating import KEY, MODEL, Client, provider
 from tests.store.support import SOURCE
 from tests.test_proxy_operations import options, said
@@ -153,7 +153,7 @@ def check_span(span: Any, port: int) -> None:
 def test_the_names_are_those_of_the_conventions():
     folder = Path(next(iter(opentelemetry.semconv.__path__)))
     texts = "".join(file.read_text("utf-8") for file in folder.rglob("*_attributes.py"))
-    usage = StoredUsage(1, 2, 3, 4)
+    usage = Usage(input=1, cache_read=2, cache_write=3, output=4)
     about = About("projection", conversation="c", model="m", answered_by="m", stop="x", usage=usage)
     found = attributes_of(record(format="anthropic", status=500, about=about))
     names = {name for name in found if not name.startswith("respool.")}

@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.proxy.answers.picking import LONGEST_MEMBER, Values, Wanted
 from respool.proxy.answers.unpacking import Unpacking
 from respool.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
-from respool.sessions.session import Usage, chat_usage, responses_usage
+from respool.sessions.session import chat_usage, responses_usage
 from respool.wire.base import FORMATS, FormatName
 from tests.support.timing import takes_at_most
 from tests.transcripts import upstream
 
-USAGE = upstream.Usage(11, 2000, 300, 30, 40)
+USAGE = upstream.Usage(input=11, cache_read=2000, cache_write=300, cache_write_1h=30, output=40)
 ANSWER = upstream.Answer(
     'Say "usage": {"input_tokens": 9} — \\ 🧵', (("read", {"usage": {"input_tokens": 5}}),), "Hm."
 )
@@ -34,8 +35,8 @@ WIRES: dict[FormatName, upstream.Wire] = {
     "gemini": upstream.gemini,
 }
 # What each format can tell of USAGE: only Anthropic's scripted one tells of writes.
-WHOLE = Usage(11, 2000, 300, 30, 40)
-READS = Usage(311, 2000, 0, 0, 40)
+WHOLE = Usage(input=11, cache_read=2000, cache_write=300, cache_write_1h=30, output=40)
+READS = Usage(input=311, cache_read=2000, cache_write=0, cache_write_1h=0, output=40)
 EXPECTED: dict[FormatName, tuple[Usage, str, str]] = {
     "anthropic": (WHOLE, "claude-sonnet-4-5", "tool_use"),
     "openai-chat": (READS, "gpt-5", "tool_calls"),
@@ -167,7 +168,7 @@ def test_an_event_that_is_broken_spoils_no_other() -> None:
     broken = b'data: {"a": [{"b": "never closed\n\n'
     usage = {"prompt_tokens": 5, "completion_tokens": 2}
     told = read("openai-chat", [broken, events({"choices": [], "usage": usage})])
-    assert told.usage == Usage(5, 0, 0, 0, 2)
+    assert told.usage == Usage(input=5, cache_read=0, cache_write=0, cache_write_1h=0, output=2)
 
 
 def begun(**usage: Any) -> Any:
@@ -205,7 +206,11 @@ OVERLONG = {"type": "invalid_request_error", "code": "context_length_exceeded", 
                 begun(cache_read_input_tokens=9, input_tokens=1, output_tokens=0),
                 ended("max_tokens", output_tokens=4),
             ],
-            Told(Usage(1, 9, 0, 0, 4), "m", "max_tokens"),
+            Told(
+                Usage(input=1, cache_read=9, cache_write=0, cache_write_1h=0, output=4),
+                "m",
+                "max_tokens",
+            ),
         ),
         (  # totals grow with tools that the provider runs
             "anthropic",
@@ -219,12 +224,18 @@ OVERLONG = {"type": "invalid_request_error", "code": "context_length_exceeded", 
                 ended(None, input_tokens=50, output_tokens=4, cache_creation_input_tokens=None),
                 ended("end_turn", input_tokens=90, output_tokens=9),
             ],
-            Told(Usage(90, 0, 8, 7, 9), "m", "end_turn"),
+            Told(
+                Usage(input=90, cache_read=0, cache_write=8, cache_write_1h=7, output=9),
+                "m",
+                "end_turn",
+            ),
         ),
         (  # cut off behind its start
             "anthropic",
             [begun(input_tokens=3, output_tokens=1)],
-            Told(Usage(3, 0, 0, 0, 1), "m", None),
+            Told(
+                Usage(input=3, cache_read=0, cache_write=0, cache_write_1h=0, output=1), "m", None
+            ),
         ),
         (
             "anthropic",
@@ -232,7 +243,12 @@ OVERLONG = {"type": "invalid_request_error", "code": "context_length_exceeded", 
                 begun(input_tokens=3, output_tokens=1),
                 {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
             ],
-            Told(Usage(3, 0, 0, 0, 1), "m", None, "overloaded_error"),
+            Told(
+                Usage(input=3, cache_read=0, cache_write=0, cache_write_1h=0, output=1),
+                "m",
+                None,
+                "overloaded_error",
+            ),
         ),
         (  # nobody asked for usage
             "openai-chat",
@@ -260,7 +276,11 @@ OVERLONG = {"type": "invalid_request_error", "code": "context_length_exceeded", 
                     incomplete_details={"reason": "max_output_tokens"},
                 ),
             ],
-            Told(Usage(5, 10, 15, 0, 6), "m", "max_output_tokens"),
+            Told(
+                Usage(input=5, cache_read=10, cache_write=15, cache_write_1h=0, output=6),
+                "m",
+                "max_output_tokens",
+            ),
         ),
         (
             "openai-responses",
@@ -285,7 +305,11 @@ OVERLONG = {"type": "invalid_request_error", "code": "context_length_exceeded", 
                 ),
                 generated({"promptTokenCount": 20, "candidatesTokenCount": 3}, finishReason="STOP"),
             ],
-            Told(Usage(15, 5, 0, 0, 7), "g", "STOP"),
+            Told(
+                Usage(input=15, cache_read=5, cache_write=0, cache_write_1h=0, output=7),
+                "g",
+                "STOP",
+            ),
         ),
         (
             "gemini",
@@ -354,9 +378,13 @@ def test_a_name_that_is_none_is_not_kept() -> None:
 def test_usage_with_writes_in_the_words_of_newer_models() -> None:
     details = {"cached_tokens": 2, "cache_write_tokens": 9654}
     chat = {"prompt_tokens": 9657, "completion_tokens": 78, "prompt_tokens_details": details}
-    assert chat_usage(chat) == Usage(1, 2, 9654, 0, 78)
+    assert chat_usage(chat) == Usage(
+        input=1, cache_read=2, cache_write=9654, cache_write_1h=0, output=78
+    )
     responses = {"input_tokens": 9657, "output_tokens": 78, "input_tokens_details": details}
-    assert responses_usage(responses) == Usage(1, 2, 9654, 0, 78)
+    assert responses_usage(responses) == Usage(
+        input=1, cache_read=2, cache_write=9654, cache_write_1h=0, output=78
+    )
     assert chat_usage({"prompt_tokens": 100, "prompt_cache_hit_tokens": 64}) == Usage(36, 64)
 
 
@@ -456,7 +484,11 @@ def test_a_long_answer_needs_no_more_memory_than_a_short_one(name: str) -> None:
     tracemalloc.stop()
     assert peak < 4 * (LONGEST_HELD + LONGEST_MEMBER)
     if name in ("whole", "event", "events"):
-        assert told == Told(Usage(3, 0, 0, 0, 2), "m", "completed")
+        assert told == Told(
+            Usage(input=3, cache_read=0, cache_write=0, cache_write_1h=0, output=2),
+            "m",
+            "completed",
+        )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,21 @@ CacheKind = Literal["marks", "prefix", "breakpoints", "implicit", "none"]
 Maker = Literal["anthropic", "openai", "google", "other"]
 
 
+class Usage(Struct, frozen=True, gc=False):
+    """The tokens that the provider reported for one request."""
+
+    input: int = 0  # not read from the cache, and not written to it
+    cache_read: int = 0
+    cache_write: int = 0  # all that was written, whatever its lifetime
+    cache_write_1h: int = 0  # of it, written with a lifetime of one hour
+    output: int = 0
+
+    @property
+    def prompt(self) -> int:
+        """All tokens of the prompt, however they were billed."""
+        return self.input + self.cache_read + self.cache_write
+
+
 class CacheTerms(Struct, frozen=True, kw_only=True):
     """Cache rules and prices of one model; prices are multiples of plain input."""
 

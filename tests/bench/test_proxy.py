@@ -279,7 +279,7 @@ def test_a_peer_that_does_not_start_is_named_with_the_reason(
 
 
 def test_a_peer_that_is_never_ready_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(proxy_peers, "PATIENCE", 2.0)
+    monkeypatch.setattr(proxy_peers, "READY_TIMEOUT", 2.0)
     peer = installed(tmp_path / "envs", "echo $$ >pid; exec sleep 60")
     one = started(peer, tmp_path / "envs", 1, tmp_path)
     assert isinstance(one, Absent)

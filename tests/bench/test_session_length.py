@@ -9,8 +9,8 @@ import pytest
 import respool
 from bench.session_length import (
     Chain,
+    Contained,
     Follower,
-    Told,
     chained,
     changed_files,
     follow,
@@ -57,7 +57,9 @@ def session(name: str, count: int = 4, *, ends: bool = True) -> RecordedSession:
         messages += [asked, user(answer)]
     cuts = tuple(RecordedRequest(at + 1) for at in range(0, len(messages), 2))
     last = {"role": "assistant", "content": [text("Done.")]} if ends else call("never", "Bash")
-    return RecordedSession(name, "claude-code", "anthropic", [*messages, last], cuts)
+    return RecordedSession(
+        id=name, agent="claude-code", format="anthropic", messages=[*messages, last], requests=cuts
+    )
 
 
 def followed(chain: Chain, policy: respool.Policy, upto: int | None = None) -> Follower:
@@ -99,7 +101,13 @@ def test_a_joint_is_valid(ends: bool) -> None:
 
 def test_a_system_prompt_is_not_said_twice() -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi."}]
-    one = RecordedSession("a", "opencode", "openai-chat", messages, (RecordedRequest(2),))
+    one = RecordedSession(
+        id="a",
+        agent="opencode",
+        format="openai-chat",
+        messages=messages,
+        requests=(RecordedRequest(2),),
+    )
     chain = chained([one, one])
     assert [message["role"] for message in chain.messages] == ["system", "user", "user"]
     assert [sent.cut for sent in chain.requests] == [2, 3]
@@ -116,7 +124,13 @@ def test_an_error_is_open_until_the_same_succeeds() -> None:
     broken = session("loom", 1)
     messages = [*broken.messages[:-1], *mended]
     cuts = (*broken.requests, RecordedRequest(len(messages)))
-    chain = chained([RecordedSession("loom", "claude-code", "anthropic", messages, cuts)])
+    chain = chained(
+        [
+            RecordedSession(
+                id="loom", agent="claude-code", format="anthropic", messages=messages, requests=cuts
+            )
+        ]
+    )
     assert open_errors(followed(chain, NOTHING, -1 + len(cuts)).state) == [f"{ERROR} loom"]
     assert open_errors(followed(chain, NOTHING).state) == []
 
@@ -124,7 +138,7 @@ def test_an_error_is_open_until_the_same_succeeds() -> None:
 def test_all_is_told_where_nothing_is_taken_out() -> None:
     follower = followed(chained([session("loom"), session("spool")]), NOTHING)
     point, missing = point_at(follower, 0)
-    assert (point.edited, point.errors, missing) == (Told(8, 8), Told(2, 2), ())
+    assert (point.edited, point.errors, missing) == (Contained(8, 8), Contained(2, 2), ())
     assert follower.tokens == follower.raw
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from respool.store import RequestRecord, StoredUsage
+from respool.pricing import Usage
+from respool.store import RequestRecord
 from tests.dashboard.support import LONG, Dashboarded, dashboarded
 from tests.e2e.browser import SOON, Look, Seen
 from tests.support.formats import Exchange
@@ -25,7 +26,8 @@ def recorded(one: Dashboarded, count: int, **fields: Any) -> None:
     told = {
         "owner": "o", "format": "anthropic", "model": "claude-sonnet-4-5", "status": 200,
         "tokens_before": 1_000, "tokens_after": 600, "saved": 400,
-        "usage": StoredUsage(10, 500, 90, 5), "cost_before": 0.5, "cost_after": 0.25,
+        "usage": Usage(input=10, cache_read=500, cache_write=90, output=5),
+        "cost_before": 0.5, "cost_after": 0.25,
     }  # fmt: skip
     for n in range(before, before + count):
         given = {"time": time.time() - 1_000 + n, "conversation": f"{n:032x}", **told, **fields}

@@ -325,8 +325,8 @@ def _all_spent(sessions: tuple[SessionResult, ...]) -> CostBreakdown:
 
 def _calibrations() -> tuple[Calibration, ...]:
     return (
-        Calibration("claude-opus-4-8", 1.32, 1.21, 1.46, 1_204),
-        Calibration("claude-sonnet-4-5", 1.18, 1.11, 1.27, 5_310),
+        Calibration("claude-opus-4-8", factor=1.32, low=1.21, high=1.46, requests=1_204),
+        Calibration("claude-sonnet-4-5", factor=1.18, low=1.11, high=1.27, requests=5_310),
     )
 
 

@@ -28,7 +28,9 @@ def session_of(
     """A history as a session whose requests came so many seconds apart."""
     cuts = cuts_in(format, messages)
     sent = tuple(RecordedRequest(cut, gap * at, None, model) for at, cut in enumerate(cuts))
-    return RecordedSession("a-session", "some-agent", format, list(messages), sent)
+    return RecordedSession(
+        id="a-session", agent="some-agent", format=format, messages=list(messages), requests=sent
+    )
 
 
 def recording_of(

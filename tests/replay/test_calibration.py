@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.replay.calibration import (
     FRAMING,
     MIN_GROWTHS,
@@ -25,7 +26,7 @@ from respool.replay.prompt_cache import HOUR, MINUTES, CharacterMeasure
 from respool.replay.recording import DEFAULT_HEAD_TOKENS, infer_cache_lifetime, infer_head_tokens
 from respool.replay.result import Growth, SessionResult
 from respool.replay.runner import ReplayOptions, choose_measure, replay_session
-from respool.sessions.session import RecordedRequest, RecordedSession, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession
 from respool.tokens import PERMILLE, EstimateCounter, ExactCounter
 
 MODEL = "claude-opus-4-7"
@@ -75,7 +76,9 @@ def conversation(
         back = {"type": "tool_result", "tool_use_id": f"c{at}", "content": result}
         messages.append({"role": "user", "content": [back]})
         prompt += output + factor * counted(result) + AROUND.result
-    return RecordedSession("s", "claude-code", "anthropic", messages, tuple(requests))
+    return RecordedSession(
+        id="s", agent="claude-code", format="anthropic", messages=messages, requests=tuple(requests)
+    )
 
 
 def known(session: RecordedSession) -> UsageEvidence:
@@ -175,7 +178,9 @@ def test_forgotten_reasoning_is_in_no_later_prompt() -> None:
         requests.append(RecordedRequest(len(items), None, usage, "gpt-5.4"))
         items.append({"type": "reasoning", "summary": []})
         items.append({"type": "message", "role": "assistant", "content": answer})
-    session = RecordedSession("s", "codex", "openai-responses", items, tuple(requests))
+    session = RecordedSession(
+        id="s", agent="codex", format="openai-responses", messages=items, requests=tuple(requests)
+    )
     assert known(session).hidden == (0.0, 0.0, 0.0)
     kept = [msgspec.structs.replace(sent, model="gpt-5.6") for sent in requests]
     later = msgspec.structs.replace(session, requests=tuple(kept))

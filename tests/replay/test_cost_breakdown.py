@@ -34,7 +34,7 @@ def test_what_a_circle_cost(format: str) -> None:
     sent, paid = block_charges(recording)
     (one,) = session_loops(recording, paid)
     assert (one.kind, one.what, one.calls, one.again) == ("repeat", "Read (loom.py)", 4, 3)
-    assert (one.told_after, one.level) == (3, "advise")
+    assert (one.advised_after, one.level) == (3, "advise")
     blocks = [(row, block) for row in recording.rows for block in row.blocks]
     wasted = [
         at
@@ -61,7 +61,7 @@ CIRCLE = LoopCost(
     again=4,
     tokens=1_200,
     cost=450.0,
-    told_after=3,
+    advised_after=3,
     request=7,
     level="insist",
     message="Read (a.py) was called 5 times.",
@@ -70,9 +70,9 @@ CIRCLE = LoopCost(
 
 def test_all_together() -> None:
     replay = sample(4)
-    some = [replace(replay.sessions[0], circles=(CIRCLE, CIRCLE)), *replay.sessions[1:]]
+    some = [replace(replay.sessions[0], loops=(CIRCLE, CIRCLE)), *replay.sessions[1:]]
     assert total_loops(some) == LoopTotals(
-        count=2, sessions=1, calls=10, again=8, tokens=2_400, cost=900.0, told_after=6
+        count=2, sessions=1, calls=10, again=8, tokens=2_400, cost=900.0, advised_after=6
     )
     assert total_loops(replay.sessions) == LoopTotals()
 
@@ -83,9 +83,9 @@ def test_the_screen_says_it_in_a_sentence(capsys: pytest.CaptureFixture[str]) ->
     assert "circle" not in capsys.readouterr().out
     bill = replay.totals[0].bill.cost
     found = LoopTotals(
-        count=2, sessions=1, calls=10, again=8, tokens=2_400, cost=bill / 50, told_after=6
+        count=2, sessions=1, calls=10, again=8, tokens=2_400, cost=bill / 50, advised_after=6
     )
-    show_replay(replace(replay, circles=found))
+    show_replay(replace(replay, loops=found))
     said = " ".join(capsys.readouterr().out.split())
     assert (
         "Agents ran 2 loops in 1 session: 8 calls brought nothing new, 2,400 tokens, "
@@ -95,13 +95,13 @@ def test_the_screen_says_it_in_a_sentence(capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_page_holds_them() -> None:
     replay = sample(4)
-    sessions = tuple(replace(one, circles=(CIRCLE,) * 30) for one in replay.sessions)
-    whole = render_page(replace(replay, sessions=sessions, circles=total_loops(sessions)))
+    sessions = tuple(replace(one, loops=(CIRCLE,) * 30) for one in replay.sessions)
+    whole = render_page(replace(replay, sessions=sessions, loops=total_loops(sessions)))
     text = whole.partition('type="application/json" id="data">')[2].partition("</script>")[0]
     data = json.loads(text)
-    assert data["circles"]["count"] == 120
-    assert {len(one["circles"]) for one in data["sessions"]} == {12}
-    assert {one["circle_count"] for one in data["sessions"]} == {30}
+    assert data["loops"]["count"] == 120
+    assert {len(one["loops"]) for one in data["sessions"]} == {12}
+    assert {one["loop_count"] for one in data["sessions"]} == {30}
 
 
 def test_from_a_transcript_to_json(tmp_path: Path) -> None:
@@ -109,6 +109,6 @@ def test_from_a_transcript_to_json(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["replay", "--json", "--policy", "none", str(file)])
     assert result.exit_code == 0
     told = json.loads(result.stdout)
-    assert told["circles"]["count"] == 1
-    assert told["sessions"][0]["circles"][0]["what"] == "Read (loom.py)"
-    assert told["circles"]["cost"] == told["sessions"][0]["circles"][0]["cost"] > 0
+    assert told["loops"]["count"] == 1
+    assert told["sessions"][0]["loops"][0]["what"] == "Read (loom.py)"
+    assert told["loops"]["cost"] == told["sessions"][0]["loops"][0]["cost"] > 0

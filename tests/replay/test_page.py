@@ -127,11 +127,11 @@ class TestStructure:
     def test_has_a_heading_for_every_question(self, forty: Replay):
         titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", render_page(forty))
         assert titles == [
-            "What each policy would have done",
+            "Policies compared",
             "Where the tokens went",
             "Money over time",
             "Sessions",
-            "How far this can be trusted",
+            "Accuracy",
         ]
 
     def test_is_the_same_every_time(self, forty: Replay):
@@ -150,7 +150,7 @@ class TestText:
     def test_arrives_as_it_was(self, text: str):
         data = data_of(render_page(hostile(text)))
         session = data["sessions"][0]
-        assert {session["agent"], session["source"], data["left"][0]["why"]} == {text}
+        assert {session["agent"], session["source"], data["left"][0]["reason"]} == {text}
         assert data["policies"] == ["none", *(text + name for name in POLICIES[1:])]
 
     def test_that_utf8_lacks_is_replaced(self):

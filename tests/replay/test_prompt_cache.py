@@ -27,9 +27,20 @@ POINTS = CacheTerms(cache="breakpoints", write=1.25, lifetime=1800, look_back=80
 
 def row(name: str, tokens: int = 100, *, kind: str = "text", mark: float = 0) -> MessageRow:
     """A message of one block; a name in capitals is the model's."""
-    block = PromptBlock(hash(name), tokens, kind, "", "", "", mark)
+    block = PromptBlock(
+        key=hash(name), tokens=tokens, kind=kind, call_id="", name="", text="", cache_lifetime=mark
+    )
     made = name.isupper()
-    return MessageRow(name, (block,), hash(name), tokens, 0, (0,) if mark else (), made, False)
+    return MessageRow(
+        message=name,
+        blocks=(block,),
+        key=hash(name),
+        tokens=tokens,
+        shape=0,
+        breakpoints=(0,) if mark else (),
+        is_model_made=made,
+        has_media=False,
+    )
 
 
 def rows(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.replay.reconciliation import (
     CLEARED_PART,
     FULL_MISS_CAUSE,
@@ -26,7 +27,7 @@ from respool.replay.reconciliation import (
 )
 from respool.replay.result import ReportedUsage, SessionResult
 from respool.replay.runner import ReplayOptions, replay_session
-from respool.sessions.session import RecordedRequest, RecordedSession, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession
 
 MODEL = "claude-opus-4-5"
 READ, WRITE, LASTING = 0.1, 1.25, 2.0
@@ -45,7 +46,9 @@ def history(steps: int, apart: float = 60.0) -> RecordedSession:
         back = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {text}"}
         messages.append({"role": "assistant", "content": [call]})
         messages.append({"role": "user", "content": [back]})
-    return RecordedSession("s", "claude-code", "anthropic", messages, tuple(requests))
+    return RecordedSession(
+        id="s", agent="claude-code", format="anthropic", messages=messages, requests=tuple(requests)
+    )
 
 
 def told(session: RecordedSession, usages: list[Usage | None]) -> RecordedSession:
@@ -305,7 +308,11 @@ def test_a_cache_that_only_reads_is_charged_as_it_is() -> None:
         RecordedRequest(1, 1.7e9, Usage(input=8_000, output=5), "gpt-5.4"),
         RecordedRequest(3, 1.7e9 + 60, Usage(input=336, cache_read=7_680, output=5), "gpt-5.4"),
     )
-    recorded = found(RecordedSession("s", "codex", "openai-responses", items, requests))
+    recorded = found(
+        RecordedSession(
+            id="s", agent="codex", format="openai-responses", messages=items, requests=requests
+        )
+    )
     assert recorded.reported.plain == 8_336
     assert recorded.reported.cost == pytest.approx(8_336 + 0.1 * 7_680)
     assert recorded.replayed.cost == pytest.approx(recorded.reported.cost, rel=0.05)

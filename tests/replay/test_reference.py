@@ -84,7 +84,13 @@ def ours(recorded: Any, seconds: list[float]) -> dict[str, PolicyScore]:
     sent = tuple(
         RecordedRequest(cut, at) for cut, at in zip(recorded.cuts, recorded.times, strict=True)
     )
-    session = RecordedSession(recorded.id, recorded.agent, recorded.format, recorded.messages, sent)
+    session = RecordedSession(
+        id=recorded.id,
+        agent=recorded.agent,
+        format=recorded.format,
+        messages=recorded.messages,
+        requests=sent,
+    )
     started = time.perf_counter()
     recording = Recording(session, CharacterMeasure(), CONDITIONS[recorded.format])
     scores = {

@@ -307,7 +307,9 @@ class TestCopies:
         assert requests(found) == [("one", 3)]
         [left] = found.skipped
         assert left.source == str(copy)
-        assert left.why == f"session one: its 3 requests stand in another session of {main} as well"
+        assert (
+            left.reason == f"session one: its 3 requests stand in another session of {main} as well"
+        )
 
     def test_counts_if_the_other_one_is_not_wanted(self, tmp_path: Path):
         main = claude_code(tmp_path / "a.jsonl", 3)
@@ -323,4 +325,4 @@ class TestCopies:
         shown = CliRunner().invoke(main, ["replay", str(tmp_path)]).stdout
         assert "3 repetitions of requests, as forks and copies of sessions have them" in shown
         told = json.loads(CliRunner().invoke(main, ["replay", "--json", str(tmp_path)]).stdout)
-        assert (told["requests"], told["twice"]) == (9, 3)
+        assert (told["requests"], told["duplicates"]) == (9, 3)

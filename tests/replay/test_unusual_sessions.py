@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from respool.cli import main
+from respool.pricing import Usage
 from respool.providers.registry import PROVIDERS
 from respool.replay.policies import DEFAULT_POLICIES
 from respool.replay.result import (
@@ -27,7 +28,7 @@ from respool.replay.result import (
 )
 from respool.replay.runner import ReplayOptions, replay_session
 from respool.replay.totals import sum_up
-from respool.sessions.session import RecordedRequest, RecordedSession, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession
 from respool.wire.base import FORMATS
 from tests.laws.sessions import long_session
 from tests.replay.support import session_of
@@ -158,7 +159,11 @@ def test_lone_surrogates_are_written_as_json(tmp_path: Path) -> None:
         },
     ]
     sent = (RecordedRequest(1, 0.0), RecordedRequest(3, 9.0, None, "claude-\ud800"))
-    result = played(RecordedSession("s\ud800", "some-agent", "anthropic", messages, sent))
+    result = played(
+        RecordedSession(
+            id="s\ud800", agent="some-agent", format="anthropic", messages=messages, requests=sent
+        )
+    )
     assert len(result.scores[0].points) == 2
     bodies = [{"model": "claude-opus-4-8", "messages": messages[:cut]} for cut in (1, 3)]
     log = requests(tmp_path / "log.jsonl", bodies)

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import inspect_log, opencode, openhands, transcript_file
 from respool.sessions.readers import READERS, find_transcripts, read_file, transcripts_below
-from respool.sessions.session import RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 CALL = {"type": "tool", "tool": "bash", "callID": "c1"}
@@ -95,7 +96,9 @@ class TestOpencode:
         assert whole.messages == export.messages
         assert whole.requests == export.requests
         assert whole.id == "ses_1"
-        assert [sent.usage for sent in whole.requests] == [Usage(10, 90, 5, 0, 5)] * 2
+        assert [sent.usage for sent in whole.requests] == [
+            Usage(input=10, cache_read=90, cache_write=5, cache_write_1h=0, output=5)
+        ] * 2
 
     @pytest.mark.parametrize("journal", ["wal", "delete"])
     def test_a_database_holds_what_exports_do(self, tmp_path: Path, journal: str):
@@ -336,7 +339,10 @@ class TestOpenHands:
         ]
         assert [sent.cut for sent in session.requests] == [2, 5, 7]
         first = session.requests[0]
-        assert (first.usage, first.model) == (Usage(10, 60, 30, 0, 7), "gpt-x")
+        assert (first.usage, first.model) == (
+            Usage(input=10, cache_read=60, cache_write=30, cache_write_1h=0, output=7),
+            "gpt-x",
+        )
         codec = PROVIDERS[session.format].codec
         found = check_request(codec, session.messages[: session.requests[-1].cut], None)
         assert [problem for problem in found if problem.severity == "error"] == []

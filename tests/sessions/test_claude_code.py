@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import respool
+from respool.pricing import Usage
 from respool.sessions import claude_code, codex, request_log
-from respool.sessions.session import RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 START = 1_767_225_600  # 2026-01-01, the zeroth second of these transcripts
@@ -122,7 +123,9 @@ class TestOneConversation:
 
     def test_the_usage_is_that_of_the_answers_last_record(self):
         first, last = only(PARALLEL).requests
-        assert first.usage == Usage(3, 9000, 500, 400, 77)
+        assert first.usage == Usage(
+            input=3, cache_read=9000, cache_write=500, cache_write_1h=400, output=77
+        )
         assert last.usage is not None
         assert last.usage.output == 5
 

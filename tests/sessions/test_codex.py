@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import respool
+from respool.pricing import Usage
 from respool.sessions import claude_code, codex, request_log
-from respool.sessions.session import RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 START = 1_767_225_600  # 2026-01-01, the zeroth second of these transcripts

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import respool
+from respool.pricing import Usage
 from respool.sessions import copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
-from respool.sessions.session import RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 READERS = (copilot_cli, gemini_cli, inspect_log, openhands, opencode, pi)
@@ -129,7 +130,7 @@ class TestPi:
         ]
         assert (session.id, session.agent, session.format) == ("p-1", "pi", "anthropic")
         assert cuts(session) == [1, 3]
-        usage = Usage(3, 70, 20, 0, 5)
+        usage = Usage(input=3, cache_read=70, cache_write=20, cache_write_1h=0, output=5)
         model = "claude-opus-4-5"
         assert told(session) == [(START + 4, usage, model), (START + 9, usage, model)]
         assert session.notes == ()
@@ -298,7 +299,7 @@ class TestOpencode:
             {"role": "assistant", "content": "Left."},
         ]
         assert (session.id, session.parent, session.format) == ("ses_1", "ses_0", "openai-chat")
-        usage = Usage(100, 40, 2, 0, 8)
+        usage = Usage(input=100, cache_read=40, cache_write=2, cache_write_1h=0, output=8)
         assert cuts(session) == [1, 4]
         assert told(session) == [(START + 2, usage, "gpt-5.4"), (START + 5, usage, "gpt-5.4")]
         assert set(session.notes) == {
@@ -423,7 +424,10 @@ class TestGeminiCli:
             {"role": "user", "parts": [Gemini.response("c1", {"output": "a map"}), failed]},
             {"role": "model", "parts": [{"text": "Left."}]},
         ]
-        usage, model = Usage(60, 40, 0, 0, 8), "gemini-3-flash-preview"
+        usage, model = (
+            Usage(input=60, cache_read=40, cache_write=0, cache_write_1h=0, output=8),
+            "gemini-3-flash-preview",
+        )
         assert (session.id, session.agent, session.format) == ("g-1", "gemini-cli", "gemini")
         assert cuts(session) == [1, 3]
         assert told(session) == [(START + 2, usage, model), (START + 5, usage, model)]
@@ -623,7 +627,9 @@ class TestCopilotCli:
     def test_usage_where_it_was_kept(self):
         usage = {"inputTokens": 100, "cacheReadTokens": 40, "outputTokens": 7}
         records = [*COPILOT, event("assistant.usage", **usage), copilot_answer(3, "Left.")]
-        assert only(copilot_cli, records).requests[0].usage == Usage(60, 40, 0, 0, 7)
+        assert only(copilot_cli, records).requests[0].usage == Usage(
+            input=60, cache_read=40, cache_write=0, cache_write_1h=0, output=7
+        )
 
     def test_a_compaction_starts_a_segment(self):
         compacted = event("session.compaction_complete", success=True, summaryContent="Gone left.")
@@ -690,8 +696,14 @@ class TestCopilotCli:
         assert [message["role"] for message in scout.messages] == roles
         assert [message["role"] for message in main.messages] == roles
         assert (cuts(scout), cuts(main)) == ([2, 4], [2, 4])
-        assert [request.usage for request in scout.requests] == [Usage(60, 40, 0, 0, 7), None]
-        assert [request.usage for request in main.requests] == [Usage(50, 40, 0, 0, 7), None]
+        assert [request.usage for request in scout.requests] == [
+            Usage(input=60, cache_read=40, cache_write=0, cache_write_1h=0, output=7),
+            None,
+        ]
+        assert [request.usage for request in main.requests] == [
+            Usage(input=50, cache_read=40, cache_write=0, cache_write_1h=0, output=7),
+            None,
+        ]
         assert main.requests[0].model is None
 
 
@@ -763,7 +775,7 @@ class TestOpenhands:
         ]
         assert (session.id, session.agent, session.format) == ("i-1", "openhands", "openai-chat")
         assert cuts(session) == [3, 7]
-        usage = Usage(60, 40, 0, 0, 7)
+        usage = Usage(input=60, cache_read=40, cache_write=0, cache_write_1h=0, output=7)
         assert told(session) == [(START + 2, usage, "llama-4")] * 2
 
     @pytest.mark.parametrize("lines", [True, False])
@@ -876,7 +888,7 @@ class TestInspect:
         samples = [inspect_sample(events=events), inspect_sample(id=60)]
         log = {"version": 2, "status": "success", "eval": about, "samples": samples}
         first, second = sessions(inspect_log, [log])
-        usage = Usage(60, 40, 0, 0, 7)
+        usage = Usage(input=60, cache_read=40, cache_write=0, cache_write_1h=0, output=7)
         assert told(first) == [(START + 3, usage, "claude-x"), (START + 5, usage, "claude-x")]
         assert first.notes == ("1 compaction that the messages do not show left out",)
         assert (first.id, second.id) == ("r-1/59-2", "r-1/60-2")

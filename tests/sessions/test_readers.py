@@ -211,7 +211,13 @@ def test_records_are_read_one_at_a_time(tmp_path: Path) -> None:
     def read(records: Any, source: str) -> Iterator[RecordedSession | Skipped]:
         for record in records:
             taken.append(record["n"])
-            yield RecordedSession(source, "x", "anthropic", [], (RecordedRequest(0),))
+            yield RecordedSession(
+                id=source,
+                agent="x",
+                format="anthropic",
+                messages=[],
+                requests=(RecordedRequest(0),),
+            )
 
     stream = read_file(path, [Reader("x", lambda head, name: True, read)])
     next(stream)

@@ -27,8 +27,9 @@ import pytest
 from msgspec.structs import replace
 
 import respool
+from respool.pricing import Usage
 from respool.sessions.readers import READERS, find_transcripts, read_file
-from respool.sessions.session import RecordedSession, Usage
+from respool.sessions.session import RecordedSession
 from respool.wire.message_identity import strip_breakpoints
 
 HERE = Path(__file__).parents[1] / "transcripts"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.sessions import claude_code, codex, request_log
-from respool.sessions.session import RecordedRequest, RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 Body = dict[str, Any]
@@ -174,7 +175,7 @@ SKIPPED = {
     "no object": (7, "not int"),
     "a history that is none": ({"messages": {}}, "not a list"),
     "an empty history": ({"messages": []}, "empty"),
-    "an unknown format": ({"messages": [{"role": "user", "content": "q"}]}, "cannot be told"),
+    "an unknown format": ({"messages": [{"role": "user", "content": "q"}]}, "cannot be detected"),
     "a history that the provider holds": (
         {"input": HISTORIES["openai-responses"][1], "previous_response_id": "r"},
         "provider holds",
@@ -281,8 +282,18 @@ def test_a_body_may_be_wrapped(format: str, wrap: Any):
     assert isinstance(session, RecordedSession)
     assert (session.format, session.messages) == (format, history)
     assert session.requests == (
-        RecordedRequest(1, 1_700_000_000.0, Usage(3, 90, 0, 0, 7), "m"),
-        RecordedRequest(3, 1_700_000_001.0, Usage(3, 90, 0, 0, 7), "m"),
+        RecordedRequest(
+            1,
+            1_700_000_000.0,
+            Usage(input=3, cache_read=90, cache_write=0, cache_write_1h=0, output=7),
+            "m",
+        ),
+        RecordedRequest(
+            3,
+            1_700_000_001.0,
+            Usage(input=3, cache_read=90, cache_write=0, cache_write_1h=0, output=7),
+            "m",
+        ),
     )
 
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import trajectory
 from respool.sessions.readers import READERS, read_file, transcripts_below
-from respool.sessions.session import RecordedRequest, RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 FUNCTION = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
@@ -108,7 +109,12 @@ def test_a_run_of_mini_swe_agent(tmp_path: Path):
     (session,) = of(written(tmp_path, {**run, "instance_id": "maze-1"}, "maze.traj.json"))
     assert session.id == "maze-1"
     assert session.requests == (
-        RecordedRequest(2, 1_700_000_000.0, Usage(40, 60, 0, 0, 7), "gpt-5"),
+        RecordedRequest(
+            2,
+            1_700_000_000.0,
+            Usage(input=40, cache_read=60, cache_write=0, cache_write_1h=0, output=7),
+            "gpt-5",
+        ),
         RecordedRequest(4, 1_700_000_009.5, None, "gpt-5-mini"),
     )
     assert session.messages == [{"role": m["role"], "content": m["content"]} for m in told[:5]]

@@ -252,7 +252,13 @@ class TestWhileItChanges:
                     if taken < 400_000:
                         more.write(b'{"n": 1}\n')
                         more.flush()
-            yield RecordedSession(source, "x", "anthropic", [], (RecordedRequest(0),))
+            yield RecordedSession(
+                id=source,
+                agent="x",
+                format="anthropic",
+                messages=[],
+                requests=(RecordedRequest(0),),
+            )
 
         assert len(list(read_file(path, [Reader("x", lambda head, name: True, count)]))) == 1
         assert taken == 200_000
@@ -278,8 +284,16 @@ class TestWhileItChanges:
 
 def _first_and_rest(given: Any, source: str) -> Iterator[RecordedSession | Skipped]:
     next(given)
-    yield RecordedSession("first", "x", "anthropic", [], (RecordedRequest(0),))
-    yield RecordedSession(str(sum(1 for _ in given)), "x", "anthropic", [], (RecordedRequest(0),))
+    yield RecordedSession(
+        id="first", agent="x", format="anthropic", messages=[], requests=(RecordedRequest(0),)
+    )
+    yield RecordedSession(
+        id=str(sum(1 for _ in given)),
+        agent="x",
+        format="anthropic",
+        messages=[],
+        requests=(RecordedRequest(0),),
+    )
 
 
 @given(

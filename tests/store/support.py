@@ -11,7 +11,8 @@ from typing import Any
 
 import respool
 from respool.markers import reference
-from respool.store import RecordedEdit, RequestRecord, SQLiteStore, StoredUsage
+from respool.pricing import Usage
+from respool.store import RecordedEdit, RequestRecord, SQLiteStore
 
 SOURCE = Path(respool.__file__).parents[1]
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def record(id: str = "r1", **fields: Any) -> RequestRecord:
         "tokens_before": 1_000,
         "tokens_after": 400,
         "saved": 600,
-        "usage": StoredUsage(10, 300, 90, 5),
+        "usage": Usage(input=10, cache_read=300, cache_write=90, output=5),
         "cost_before": 0.5,
         "cost_after": 0.25,
         "edits": (RecordedEdit("stale", "messages[3]", "read again", 600, "a" * 20),),
@@ -54,7 +55,7 @@ def record(id: str = "r1", **fields: Any) -> RequestRecord:
 
 
 def child(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Another process that uses a store: see store_child.py."""
+    """Another process that uses a store: see child_process.py."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.store.child_process", *arguments],
         env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}"},

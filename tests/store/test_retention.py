@@ -200,7 +200,7 @@ def test_a_sweep_that_is_due_runs_by_itself(store: SQLiteStore, clock: Clock):
     clock.now += 31 * DAY
     store.record(record("r1", conversation="new", time=clock.now))
     assert store.flush()
-    store._queue._tend_at = 0
+    store._queue._maintain_at = 0
     for _ in range(100):
         if names(store) == {"new"}:
             break

@@ -512,7 +512,7 @@ class TestTroubleThatLasts:
 
         queue = record_queue.RecordQueue(lambda _: None, tend)
         for _ in range(4):
-            queue._tend_at = 0.0
+            queue._maintain_at = 0.0
             queue._maintain_if_due()
         assert [one.getMessage() for one in caplog.records] == [
             "The store could not be tidied: no"

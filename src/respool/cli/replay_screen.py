@@ -56,7 +56,7 @@ def show_replay(replay: Replay) -> None:
         console.print()
         _show_spending(console, replay)
         _show_policies(console, replay)
-        found = _loop_lines(replay.circles, replay.totals[0].bill.cost)
+        found = _loop_lines(replay.loops, replay.totals[0].bill.cost)
         for line in (
             *found,
             *_reported_bill_lines(replay.sessions),
@@ -81,8 +81,8 @@ def _headline(replay: Replay) -> Iterator[str]:
     share = f", of which {_format_percent(bill.read, bill.tokens)} were read from the cache"
     yield f"{_format_tokens(bill.tokens)} tokens were sent{share}."
     yield f"The prompts come to {_format_bill(bill)}{_unpriced(sessions)}."
-    if replay.twice:
-        told = pluralize(replay.twice, "repetition")
+    if replay.duplicates:
+        told = pluralize(replay.duplicates, "repetition")
         yield f"{told} of requests, as forks and copies of sessions have them, left out."
 
 
@@ -276,7 +276,7 @@ def _loop_lines(loops: LoopTotals, bill: float) -> Iterator[str]:
     """Lines on loops: their number, their cost, and when advice would have come."""
     if not loops.count:
         return
-    after, calls = loops.told_after / loops.count, loops.calls / loops.count
+    after, calls = loops.advised_after / loops.count, loops.calls / loops.count
     share = f", {100 * loops.cost / bill:.2f} % of the bill" if bill else ""
     yield ""
     yield (
@@ -347,7 +347,7 @@ def left_out_lines(left: Sequence[SkippedSource], width: int | None = None) -> l
 def _left_out_line(left: SkippedSource, width: int | None) -> str:
     source, why = (
         escape_unprintable(click.format_filename(left.source)),
-        escape_unprintable(left.why),
+        escape_unprintable(left.reason),
     )
     room = len(source) if width is None else max(_MAX_NAME_CHARS, width - len(why) - 2)
     return f"{source if len(source) <= room else f'…{source[1 - room :]}'}: {why}"

@@ -1,8 +1,8 @@
 """Token calibration: scale of a model's tokenizer, inferred from reported usage.
 
-A prompt grows from one request to the next by the answer to the first, as it is sent again, and by
-what followed it. Where both prompts are reported and all of that is in the record, the growth tells
-how many tokens of the model's there are for one of the counter's.
+A prompt grows from one request to the next by the answer and by what followed it. If the usage of
+both is reported and all of that text is recorded, the growth gives the model's tokens per counted
+token.
 """
 
 from __future__ import annotations
@@ -31,29 +31,36 @@ from ..transcript import Part
 from ..wire.json import JSON, Object, get
 from .result import Calibration, Growth
 
-MIN_GROWTHS = 5  # growths of a session's own, before its factor is taken in place of its family's
-MIN_GROWTH_TOKENS = 300  # tokens: of a shorter growth most is framing
-_MAX_SAMPLES = 64  # growths of a session that are kept
+MIN_GROWTHS = 5  # growths that a session needs for its own factor
+MIN_GROWTH_TOKENS = 300  # a shorter growth is mostly framing
+_MAX_SAMPLES = 64  # growths kept per session
 _FACTOR_RANGE = (
     0.5,
     3.0,
-)  # a factor outside is no tokenizer's: the record and the usage do not belong
+)  # outside, record and usage do not match
 
-# Tokens of a thought for each character of its signature, fitted by bench/reconcile.py where the
-# thought itself is hidden. A signature is 6 to 8 times as many characters as a thought that is
-# shown whole has tokens: one that is longer seals more than is shown.
+# Reasoning tokens per character of a signature, fitted by bench/reconciliation.py on hidden
+# reasoning. For reasoning shown in full, a signature has 6 to 8 characters per token: a longer one
+# seals more than is shown.
 TOKENS_PER_SIGNATURE_CHAR = 0.26
 _SUMMARY_RATIO = 9
 
+_KEEPS_REASONING_SINCE = {
+    "opus": (4, 5),
+    "sonnet": (4, 6),
+    "haiku": (5, 0),
+    "gpt": (5, 6),
+}  # since these versions
+
 
 class Framing(Struct, frozen=True, gc=False):
-    """The tokens that a provider puts around a call, and around a result."""
+    """Tokens that a provider adds around a call, and around a result."""
 
     call: int = 0
     result: int = 0
 
 
-# What growth leaves beside text, fitted to recorded sessions by bench/reconcile.py.
+# Growth not explained by text, fitted to recorded sessions by bench/reconciliation.py.
 FRAMING: dict[TokenizerFamily, Framing] = {
     "claude": Framing(70, 18),
     "claude-to-4.6": Framing(50, 30),
@@ -62,16 +69,16 @@ FRAMING: dict[TokenizerFamily, Framing] = {
 
 
 class TokenScale(Struct, frozen=True):
-    """A model's tokens for a session's text, and for what is sent beside it."""
+    """Scale of a model's tokens for a session's text, framing and reasoning."""
 
-    factor: float  # for one of the counter's
+    factor: float  # model tokens per counted token
     framing: Framing
-    tokens_per_thought: int  # for each piece of reasoning, beside what is shown of it
-    growth_count: int  # that the factor comes from; 0: it is the family's
+    tokens_per_thought: int  # hidden tokens per piece of reasoning
+    growth_count: int  # behind the factor; 0: it is the family's
 
 
 class UsageEvidence(Struct, frozen=True):
-    """What a session's usage shows."""
+    """Token scale and samples inferred from a session's usage."""
 
     scale: TokenScale
     growths: tuple[Growth, ...]
@@ -86,8 +93,10 @@ class CalibratedMeasure:
         self._counter = counter
         framing = scale.framing
         self._beside = {
-            "call": framing.call, "result": framing.result, "reasoning": scale.tokens_per_thought,
-        }  # fmt: skip
+            "call": framing.call,
+            "result": framing.result,
+            "reasoning": scale.tokens_per_thought,
+        }
         self.name = f"{counter.name}, calibrated by the session's usage"
 
     def __call__(self, codec: Codec, part: Part) -> int:
@@ -96,7 +105,7 @@ class CalibratedMeasure:
 
 
 def calibrated_measure(evidence: UsageEvidence, family: TokenizerFamily) -> CalibratedMeasure:
-    """The measure for a session with usage; o200k is exact for OpenAI's models as it is."""
+    """Return the measure for a session with usage; o200k is exact for OpenAI's models."""
     scale = evidence.scale
     if family == "openai":
         return CalibratedMeasure(ExactCounter(), scale)
@@ -104,7 +113,7 @@ def calibrated_measure(evidence: UsageEvidence, family: TokenizerFamily) -> Cali
 
 
 def infer_evidence(session: RecordedSession) -> UsageEvidence | None:
-    """What a session's usage shows; None where none was reported."""
+    """Infer the token scale from a session's usage; None if none was reported."""
     if all(sent.usage is None for sent in session.requests):
         return None
     family = _session_family(session)
@@ -130,15 +139,15 @@ def _session_family(session: RecordedSession) -> TokenizerFamily:
 
 
 def is_plausible_factor(factor: float) -> bool:
-    """Whether a tokenizer can have this factor."""
+    """Check that a tokenizer can have this factor."""
     return _FACTOR_RANGE[0] <= factor <= _FACTOR_RANGE[1]
 
 
-# --- what stands between two requests ----------------------------------------------------------
+# --- between two requests ----------------------------------------------------------------------
 
 
 class _RequestStep(Struct, frozen=True, gc=False):
-    """A request, its answer and what followed, up to the next request."""
+    """A request, its answer and the messages up to the next request."""
 
     sent: RecordedRequest
     next_sent: RecordedRequest | None
@@ -147,9 +156,9 @@ class _RequestStep(Struct, frozen=True, gc=False):
     thoughts: int
     reasoning_tokens: int  # counted tokens of the reasoning in the answer
     signature_chars: int  # characters of signatures
-    input_tokens: int  # counted tokens of what followed
+    input_tokens: int  # counted tokens after the answer
     results: int
-    has_user_text: bool  # whether the user said something
+    has_user_text: bool  # the user wrote a message
     is_text_only: bool  # whether text is all there was
     drops_reasoning: bool  # whether the model drops its reasoning when the user speaks
 
@@ -166,7 +175,7 @@ class _RequestStep(Struct, frozen=True, gc=False):
 
     @property
     def has_hidden_reasoning(self) -> bool:
-        """Whether reasoning was sent along that the record does not show."""
+        """Check for reasoning that was sent but is not recorded."""
         unseen = (
             self.signature_chars > _SUMMARY_RATIO * self.reasoning_tokens
             or not self.reasoning_tokens
@@ -181,7 +190,9 @@ def _request_steps(session: RecordedSession, family: TokenizerFamily) -> list[_R
     ends = [one.cut for one in sent[1:]] + [len(session.messages)]
     after = [*sent[1:], None]
     return [
-        _request_step(codec, counter, one, then, session.messages[one.cut : end])
+        _request_step(
+            codec, counter, sent=one, after=then, messages=session.messages[one.cut : end]
+        )
         for one, then, end in zip(sent, after, ends, strict=True)
     ]
 
@@ -189,6 +200,7 @@ def _request_steps(session: RecordedSession, family: TokenizerFamily) -> list[_R
 def _request_step(
     codec: Codec,
     counter: TokenCounter,
+    *,
     sent: RecordedRequest,
     after: RecordedRequest | None,
     messages: Sequence[JSON],
@@ -222,19 +234,11 @@ def signature_chars(message: JSON) -> int:
     return sum(len(signature) for signature in found if isinstance(signature, str))
 
 
-_KEEPS_REASONING_SINCE = {
-    "opus": (4, 5),
-    "sonnet": (4, 6),
-    "haiku": (5, 0),
-    "gpt": (5, 6),
-}  # since these versions
-
-
 def drops_reasoning(model: str | None) -> bool:
-    """Whether a model is not shown its earlier reasoning once the user has spoken again.
+    """Check if a model does not see its earlier reasoning after a new user message.
 
-    >>> forgets("claude-sonnet-4-5"), forgets("claude-opus-4-5"), forgets("gpt-5.4")
-    (True, False, True)
+    >>> drops_reasoning("claude-sonnet-4-5"), drops_reasoning("claude-opus-4-5")
+    (True, False)
     """
     found = parse_model_name(model)
     if found is None:  # named as one of OpenAI's, not only taken for one
@@ -250,7 +254,7 @@ def _growths(steps: Iterable[_RequestStep], framing: Framing) -> list[Growth]:
 
 
 def _growth(step: _RequestStep, framing: Framing) -> Growth | None:
-    """How much longer the next prompt was, where the record shows all that made it so."""
+    """Return the growth of the next prompt, if the record explains all of it."""
     usage, after = step.sent.usage, step.next_sent
     if usage is None or after is None or after.usage is None or after.model != step.sent.model:
         return None
@@ -304,7 +308,7 @@ def _hidden_tokens_by_request(
 
 
 def _hidden_tokens(step: _RequestStep, scale: TokenScale) -> float:
-    """The tokens of an answer's reasoning beyond what is shown: never more than were reported."""
+    """Return the hidden tokens of an answer's reasoning, at most the reported ones."""
     if not step.thoughts:
         return 0.0
     if step.output is not None:
@@ -323,7 +327,7 @@ def _hidden_tokens(step: _RequestStep, scale: TokenScale) -> float:
 def _tokens_per_thought(
     steps: Sequence[_RequestStep], hidden: Sequence[float], thoughts: Sequence[int]
 ) -> int:
-    """The tokens to count for each thought, so that all prompts together hold what was hidden."""
+    """Return the tokens per thought that make all prompts hold the hidden reasoning."""
     told = [at for at, step in enumerate(steps) if step.sent.usage is not None]
     pieces = sum(thoughts[at] for at in told)
     return round(sum(hidden[at] for at in told) / pieces) if pieces else 0
@@ -353,5 +357,9 @@ def _model_calibration(model: str, growths: Sequence[Growth]) -> Calibration:
     last = len(ratios) - 1
     low, high = ratios[round(0.05 * last)], ratios[round(0.95 * last)]
     return Calibration(
-        model, round(median_factor(growths), 3), round(low, 3), round(high, 3), len(ratios)
+        model,
+        factor=round(median_factor(growths), 3),
+        low=round(low, 3),
+        high=round(high, 3),
+        requests=len(ratios),
     )

@@ -26,6 +26,8 @@ AGES = ((0, "new in this request"), (1, "1–2 requests old"), (3, "3–5"), (6,
         (11, "11–20"), (21, "21–40"), (41, "over 40"))  # fmt: skip
 _KIND_NAMES = {"call": "tool calls", "result": "tool results", "reasoning": "reasoning"}
 
+_TOOLS = Tools()  # the detector keeps state per call
+
 
 class _ContentCost(Struct):
     """Running cost of one kind of content."""
@@ -65,7 +67,9 @@ def break_down_cost(recording: Recording, charges: BlockCharges | None = None) -
                     block.tokens * times, cost, again
                 )
             if block.kind == "result":
-                _add_ages(ages, block.tokens, times, cost, recording.conditions.write)
+                _add_ages(
+                    ages, block.tokens, times=times, cost=cost, write=recording.conditions.write
+                )
     order = [name for _, name in AGES]
     return CostBreakdown(_cost_shares(kinds), _cost_shares(tools), _cost_shares(ages, order))
 
@@ -125,7 +129,7 @@ def _content_kind(row: MessageRow, block: PromptBlock) -> str:
     return "what the user said" if role == "user" else "instructions"
 
 
-def _add_ages(ages: _ContentCosts, tokens: int, times: int, cost: float, write: float) -> None:
+def _add_ages(ages: _ContentCosts, tokens: int, *, times: int, cost: float, write: float) -> None:
     """Spread a result over the requests it was sent in; its first sending is the dear one."""
     first = min(cost, tokens * write) if times > 1 else cost
     later = (cost - first) / (times - 1) if times > 1 else 0.0
@@ -162,30 +166,29 @@ def merge_breakdowns(all_spent: Iterable[CostBreakdown]) -> CostBreakdown:
     )
 
 
-_TOOLS = Tools()  # the detector keeps state per call
-
-
 def session_loops(recording: Recording, token_costs: Sequence[float]) -> tuple[LoopCost, ...]:
     """Find a session's loops; `paid` is the charge per token of each block, the head first."""
     messages = recording.session.messages
     history, ledger = index_history(recording.codec, messages, _TOOLS, {})
-    circles = find_loops(history, ledger)
-    if not circles:
+    loops = find_loops(history, ledger)
+    if not loops:
         return ()
     numbers = list(_block_numbers(recording, history))
     tokens = [block.tokens for block in chain.from_iterable(row.blocks for row in recording.rows)]
     told: list[LoopCost] = []
-    for one in circles:
+    for one in loops:
         again = {
             number for at in _part_positions(history, one.repeated) for number in (numbers[at],)
         }
         cost = sum(tokens[number] * token_costs[number + 1] for number in again)
-        told.append(_loop_cost(recording, history, one, sum(tokens[n] for n in again), cost))
+        told.append(
+            _loop_cost(recording, history, one, tokens=sum(tokens[n] for n in again), cost=cost)
+        )
     return tuple(told)
 
 
 def _loop_cost(
-    recording: Recording, history: TranscriptIndex, one: Loop, tokens: int, cost: float
+    recording: Recording, history: TranscriptIndex, one: Loop, *, tokens: int, cost: float
 ) -> LoopCost:
     result = history.exchanges[one.advised[0]].result or 0
     row = history.parts[result].ref.row
@@ -196,7 +199,7 @@ def _loop_cost(
         again=len(one.repeated),
         tokens=tokens,
         cost=round(cost, 1),
-        told_after=one.advised_after,
+        advised_after=one.advised_after,
         request=bisect_left(recording.cuts, row + 1),
         level=one.level,
         message=one.message,
@@ -222,13 +225,13 @@ def _block_numbers(recording: Recording, history: TranscriptIndex) -> Iterator[i
 
 def total_loops(sessions: Sequence[SessionResult]) -> LoopTotals:
     """Sum up the loops of all sessions."""
-    found = [one for session in sessions for one in session.circles]
+    found = [one for session in sessions for one in session.loops]
     return LoopTotals(
         count=len(found),
-        sessions=sum(bool(session.circles) for session in sessions),
+        sessions=sum(bool(session.loops) for session in sessions),
         calls=sum(one.calls for one in found),
         again=sum(one.again for one in found),
         tokens=sum(one.tokens for one in found),
         cost=round(sum(one.cost for one in found), 1),
-        told_after=sum(one.told_after for one in found),
+        advised_after=sum(one.advised_after for one in found),
     )

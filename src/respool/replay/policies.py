@@ -19,7 +19,6 @@ from ..engine import FoldedRequest, edits_in_force, extend_fold, prefix_hash
 from ..errors import PolicyError, closest_match, join_names
 from ..facts import MAX_LOOKBACK_REQUESTS, Facts
 from ..policy import PRESETS, Policy
-from ..policy import Policy as Settings
 from ..providers.bound_reasoning import binding_of
 from ..transcript import Part
 from ..wire.base import SourceRun, wire_format
@@ -28,6 +27,30 @@ from ..wire.json import JSON
 from .prompt_cache import with_breakpoint
 from .recording import Recording
 from .result import RefetchCounts
+
+_NO_FACTS = Facts()
+NONE, ORACLE, FLOOR = "none", "oracle", "floor"
+DEFAULT_POLICIES = (NONE, "safe", "mask-10", "clear-100k", FLOOR)
+POLICY_NAMES_HELP = (
+    f"none, a preset of respool's ({join_names(PRESETS)}), mask-N (all results but the last N are "
+    "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
+    "cleared; K is 3), oracle, floor, or a TOML file of settings"
+)
+_DESCRIPTIONS = {
+    NONE: "as it was sent",
+    "safe": "respool itself",
+    "lean": "respool, which also cuts what just came",
+    "tight": "the same, under a budget",
+    "codetether": "as the agent codetether does it",
+    "clark": "as the agent clark does it",
+    "rfc013": "as RFC 013 does it",
+    "pi-dcp": "as the extension pi-dcp does it",
+    ORACLE: "keeps what is used later",
+    FLOOR: "the limit, which knows what is used later",
+}
+_MASK = re.compile(r"mask-(\d{1,6})")
+_CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
+_DEFAULT_KEEP = 3
 
 
 class ActiveEdit(Struct, frozen=True, gc=False):
@@ -103,8 +126,8 @@ class ResultLocation(Struct, frozen=True, gc=False):
 class ReplacingSender(ABC):
     """The history with some results replaced; the rest is unchanged.
 
-    Shared by all policies that decide per result: `due` tells how many of the results, from the
-    first on, are replaced in a request, and `text` what by (None: it stays).
+    Shared by all policies that decide per result: `due_count` is the number of
+    results, from the first on, that are replaced in a request, `replacement` their new text.
     """
 
     reason = ""
@@ -314,9 +337,6 @@ def _selected_lines(text: str, kept: set[int]) -> str | None:
     return short if len(short) < len(text) else None
 
 
-_NO_FACTS = Facts()
-
-
 class ProjectionSender:
     """respool's own projections."""
 
@@ -351,8 +371,9 @@ class ProjectionSender:
         last = len(messages) - 1
         marked = [last] if messages[last] is not session.messages[last] else []
         asked: dict[str, JSON] = {
-            "model": session.requests[request].model, codec.history_field: messages
-        }  # fmt: skip
+            "model": session.requests[request].model,
+            codec.history_field: messages,
+        }
         body = ObjectBody(asked, marked, shares=True)
         head = self._recording.conditions.head
         self.facts = self.facts.merge(self._facts_at(request, body))
@@ -454,37 +475,6 @@ def _elapsed(before: float | None, now: float | None) -> float:
     return 0.0 if before is None or now is None else now - before
 
 
-NONE, ORACLE, FLOOR = "none", "oracle", "floor"
-DEFAULT_POLICIES = (
-    NONE,
-    "safe",
-    "mask-10",
-    "clear-100k",
-    FLOOR,
-)  # the default
-POLICY_NAMES_HELP = (
-    f"none, a preset of respool's ({join_names(PRESETS)}), mask-N (all results but the last N are "
-    "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
-    "cleared; K is 3), oracle, floor, or a TOML file of settings"
-)
-
-_DESCRIPTIONS = {
-    NONE: "as it was sent",
-    "safe": "respool itself",
-    "lean": "respool, which also cuts what just came",
-    "tight": "the same, under a budget",
-    "codetether": "as the agent codetether does it",
-    "clark": "as the agent clark does it",
-    "rfc013": "as RFC 013 does it",
-    "pi-dcp": "as the extension pi-dcp does it",
-    ORACLE: "keeps what is used later",
-    FLOOR: "the limit, which knows what is used later",
-}
-_MASK = re.compile(r"mask-(\d{1,6})")
-_CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
-_DEFAULT_KEEP = 3
-
-
 def sender_factory(name: str) -> SenderFactory:
     """Return the sender factory of a policy name."""
     if name == NONE:
@@ -504,7 +494,7 @@ def sender_factory(name: str) -> SenderFactory:
 def describe_policy(name: str) -> str:
     """Describe a policy in a few words.
 
-    >>> told("mask-10"), told("clear-100k")
+    >>> describe_policy("mask-10"), describe_policy("clear-100k")
     ('keeps the last 10 tool results', 'above 100k tokens keeps the last 3')
     """
     if found := _MASK.fullmatch(name):
@@ -514,11 +504,11 @@ def describe_policy(name: str) -> str:
     return _DESCRIPTIONS.get(name, "respool with these settings")
 
 
-def _policy_settings(name: str) -> Settings:
+def _policy_settings(name: str) -> Policy:
     if name in PRESETS:
-        return Settings.preset(name)
+        return Policy.preset(name)
     if name.endswith(".toml"):
-        return Settings.from_toml(Path(name))
+        return Policy.from_toml(Path(name))
     near = closest_match(name, (*PRESETS, *DEFAULT_POLICIES, ORACLE))
     hint = f" Did you mean {near}?" if near else ""
     raise PolicyError(f"There is no policy {name!r}.{hint} A policy is {POLICY_NAMES_HELP}.")

@@ -22,6 +22,8 @@ from ..wire.message_identity import strip_breakpoints
 HOUR = 3600.0
 MINUTES = 300.0
 
+_GROUPED_KINDS = ("call", "result")  # a run of these is one position of the lookback
+
 
 class TokenMeasure(Protocol):
     """Count of a part's tokens."""
@@ -136,14 +138,14 @@ def read_row(codec: Codec, message: JSON, measure: TokenMeasure) -> MessageRow:
     )
     role = _role(message)
     return MessageRow(
-        message,
-        blocks,
-        hash((role, tuple(block.key for block in blocks))),
-        sum(block.tokens for block in blocks),
-        hash((role, tuple((block.kind, block.call_id, block.name) for block in blocks))),
-        tuple(at for at, block in enumerate(blocks) if block.cache_lifetime),
-        codec.is_model_made(message),
-        any(part.kind == "media" for part in parts),
+        message=message,
+        blocks=blocks,
+        key=hash((role, tuple(block.key for block in blocks))),
+        tokens=sum(block.tokens for block in blocks),
+        shape=hash((role, tuple((block.kind, block.call_id, block.name) for block in blocks))),
+        breakpoints=tuple(at for at, block in enumerate(blocks) if block.cache_lifetime),
+        is_model_made=codec.is_model_made(message),
+        has_media=any(part.kind == "media" for part in parts),
     )
 
 
@@ -164,13 +166,13 @@ def _prompt_block(
         get(message, first.ref.path[:2]) if wire_format(codec.name).has_client_breakpoints else None
     )
     return PromptBlock(
-        _block_key(codec, message, parts, said),
-        sum(measure(codec, part) for part in parts),
-        first.kind,
-        first.id,
-        first.name,
-        "\n".join(searchable_text(part) for part in parts),
-        _cache_lifetime(said),
+        key=_block_key(codec, message, parts, said),
+        tokens=sum(measure(codec, part) for part in parts),
+        kind=first.kind,
+        call_id=first.id,
+        name=first.name,
+        text="\n".join(searchable_text(part) for part in parts),
+        cache_lifetime=_cache_lifetime(said),
     )
 
 
@@ -206,9 +208,6 @@ def with_breakpoint(message: JSON, lifetime: float) -> JSON:
         **cast(Object, message),
         "content": [*blocks[:-1], {**blocks[-1], "cache_control": mark}],
     }
-
-
-_GROUPED_KINDS = ("call", "result")  # a run of these is one position of the lookback
 
 
 class Prompt:
@@ -462,8 +461,8 @@ class PrefixCache:
 class ImplicitBreakpointCache:
     """OpenAI's cache from 5.6 on: a hit ends where an earlier request had a breakpoint.
 
-    One stands at the end of each request's newest message that the model did not make, and none
-    at the end of the head. Breakpoints that a client sets itself are not looked at.
+    Each request has one at the end of its newest message that the model did not make, and none at
+    the end of the head. Breakpoints that a client sets itself are ignored.
     """
 
     def __init__(self, terms: CacheTerms, warm: WarmPrefix = NO_WARM_PREFIX) -> None:

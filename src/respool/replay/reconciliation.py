@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..sessions.session import Usage
+from ..pricing import Usage
 from .calibration import UsageEvidence
 from .prompt_cache import HOUR, BilledTokens
 from .recording import BillingConditions, Recording
@@ -82,7 +82,9 @@ def _reported_requests(
         if evidence is not None:
             hidden = evidence.hidden[number]
             counted = evidence.scale.tokens_per_thought * evidence.thoughts[number]
-        yield _ReportedRequest(sent.usage, sent.model, point, hidden, counted)
+        yield _ReportedRequest(
+            usage=sent.usage, model=sent.model, point=point, hidden=hidden, counted=counted
+        )
 
 
 # --- the two bills -----------------------------------------------------------------------------
@@ -99,12 +101,12 @@ def _reported_bill(
     bills = [_billed_usage(one.usage) for one in requests]
     costs = [bill.cost(conditions.terms) for bill in bills]
     return ReplayBill(
-        sum(bill.read for bill in bills),
-        sum(bill.write for bill in bills),
-        sum(bill.write_1h for bill in bills),
-        sum(bill.plain for bill in bills),
-        sum(costs),
-        _dollars(requests, costs, conditions),
+        read=sum(bill.read for bill in bills),
+        write=sum(bill.write for bill in bills),
+        write_1h=sum(bill.write_1h for bill in bills),
+        plain=sum(bill.plain for bill in bills),
+        cost=sum(costs),
+        money=_dollars(requests, costs, conditions),
     )
 
 
@@ -123,7 +125,14 @@ def _replayed_bill(
         billed = BilledTokens(read, write=new)
     costs = [one.point.cost for one in requests]
     money = _dollars(requests, costs, conditions)
-    return ReplayBill(billed.read, billed.write, billed.write_1h, billed.plain, sum(costs), money)
+    return ReplayBill(
+        read=billed.read,
+        write=billed.write,
+        write_1h=billed.write_1h,
+        plain=billed.plain,
+        cost=sum(costs),
+        money=money,
+    )
 
 
 def _dollars(

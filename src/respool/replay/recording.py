@@ -37,6 +37,14 @@ _MIN_ATOM_CHARS = 5
 _MIN_LINE_CHARS = 16
 _CHUNK_CHARS = 65_536  # characters searched at once, to bound the memory of matches
 
+_MAX_LABEL_CHARS = 100  # characters of a call in a description
+# Tokens of system prompt and tools if they are not recorded: the median that reported usage shows
+# for other sessions of the agent (110 sessions, 26,900 to 42,400 for eight in
+# ten of them; 19 sessions, 9,600 to 11,600).
+DEFAULT_HEAD_TOKENS = {"claude-code": 31_800, "codex": 9_800}
+_WRITE_FIELDS = ("cache_write", "cache_write_1h")
+_HOUR_CACHE_AGENTS = ("claude-code",)  # agents that ask for an hour where nothing else is known
+
 
 def extract_needs(call_text: str) -> tuple[set[str], set[str]]:
     """The identifiers (names, paths, numbers; not plain words) and the lines of a call."""
@@ -84,9 +92,6 @@ def _encodable(text: str) -> str:
     except UnicodeEncodeError:
         return replace_surrogates(text)
     return text
-
-
-_MAX_LABEL_CHARS = 100  # characters of a call in a description
 
 
 class BillingConditions(Struct, frozen=True):
@@ -270,14 +275,6 @@ class Recording:
         return f"{what[:_MAX_LABEL_CHARS]} ({block.kind}, message {place.row})"
 
 
-# System prompt and tools of agents whose record does not tell them, in tokens: the median of what
-# recorded usage shows for others of the same agent (110 sessions, 26,900 to 42,400 for eight in
-# ten of them; 19 sessions, 9,600 to 11,600).
-DEFAULT_HEAD_TOKENS = {"claude-code": 31_800, "codex": 9_800}
-_WRITE_FIELDS = ("cache_write", "cache_write_1h")
-_HOUR_CACHE_AGENTS = ("claude-code",)  # agents that ask for an hour where nothing else is known
-
-
 def main_model(session: RecordedSession) -> str | None:
     """The model that most of a session's requests went to."""
     named = Counter(sent.model for sent in session.requests if sent.model)
@@ -298,7 +295,12 @@ def infer_conditions(
     others = {sent.model for sent in session.requests if sent.model} - {model}
     prices = {one: _input_price(session, one, time) for one in others}
     return BillingConditions(
-        terms, head, infer_cache_lifetime(session), listed, infer_warm_prefix(session, head), prices
+        terms,
+        head=head,
+        lifetime=infer_cache_lifetime(session),
+        window=listed,
+        warm=infer_warm_prefix(session, head),
+        prices=prices,
     )
 
 

@@ -148,7 +148,7 @@ class LoopCost(Struct, frozen=True, kw_only=True):
     again: int  # calls after the first iteration
     tokens: int  # of those calls and their results, counted once
     cost: float  # of the same each time they were sent, in tokens of plain input
-    told_after: int  # calls made before the first advice
+    advised_after: int  # calls made before the first advice
     request: int  # the request with the first advice
     level: str  # highest level: "advise", "insist" or "stop"
     message: str  # the last advice
@@ -163,7 +163,7 @@ class LoopTotals(Struct, frozen=True, kw_only=True):
     again: int = 0
     tokens: int = 0
     cost: float = 0.0
-    told_after: int = 0
+    advised_after: int = 0
 
 
 class SessionResult(Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     recorded: ReportedUsage | None
     notes: tuple[str, ...] = ()
     samples: tuple[Growth, ...] = ()  # calibration samples from its usage
-    circles: tuple[LoopCost, ...] = ()  # loops
+    loops: tuple[LoopCost, ...] = ()  # loops
 
 
 class PolicyTotal(Struct, frozen=True, kw_only=True):
@@ -226,7 +226,7 @@ class SkippedSource(Struct, frozen=True):
     """A file, or part of one, that was not replayed, and the reason."""
 
     source: str
-    why: str
+    reason: str
 
 
 class Replay(Struct, frozen=True, kw_only=True):
@@ -242,5 +242,5 @@ class Replay(Struct, frozen=True, kw_only=True):
     calibrations: tuple[Calibration, ...]
     sessions: tuple[SessionResult, ...]
     left: tuple[SkippedSource, ...]
-    circles: LoopTotals = LoopTotals()
-    twice: int = 0  # requests recorded in several sessions, counted once
+    loops: LoopTotals = LoopTotals()
+    duplicates: int = 0  # requests recorded in several sessions, counted once

@@ -28,6 +28,10 @@ from .recording import BillingConditions, Recording, infer_conditions, main_mode
 from .result import SessionResult, SkippedSource
 from .score import score_policy
 
+_NO_KEY = 0  # the request cannot be identified
+GZIP_RATIO = 8  # approximate compression ratio
+MIN_PARALLEL_BYTES = 1_000_000  # less is replayed faster in one process
+
 
 class ReplayOptions(Struct, frozen=True):
     """Options of a replay."""
@@ -42,7 +46,7 @@ def replay_session(session: RecordedSession, options: ReplayOptions) -> SessionR
     evidence = None if options.plain else infer_evidence(session)
     measure = choose_measure(session, options, evidence)
     conditions = infer_conditions(session, measure, options.window)
-    return replay_under(session, measure, conditions, options.policies, evidence)
+    return replay_under(session, measure, conditions, policies=options.policies, evidence=evidence)
 
 
 def choose_measure(
@@ -61,6 +65,7 @@ def replay_under(
     session: RecordedSession,
     measure: TokenMeasure,
     conditions: BillingConditions,
+    *,
     policies: Sequence[str],
     evidence: UsageEvidence | None = None,
 ) -> SessionResult:
@@ -86,13 +91,11 @@ def replay_under(
         recorded=reconcile(recording, scores[0], evidence) if scores else None,
         notes=session.notes,
         samples=evidence.growths if evidence is not None else (),
-        circles=session_loops(recording, charged[1]),
+        loops=session_loops(recording, charged[1]),
     )
 
 
 SessionKey = tuple[str, int]  # file, and the session's index in it
-
-_NO_KEY = 0  # the request cannot be identified
 
 
 class SessionTrace(Struct, frozen=True):
@@ -172,9 +175,6 @@ def describe_duplicate(session: RecordedSession, duplicates: DuplicateRequests) 
 
 SessionItem = RecordedSession | Skipped
 ItemOutcome = SessionResult | SessionTrace | SkippedSource | None  # None: not selected
-
-GZIP_RATIO = 8  # approximate compression ratio
-MIN_PARALLEL_BYTES = 1_000_000  # less is replayed faster in one process
 
 
 class RunRequest(Struct, frozen=True):

@@ -23,6 +23,15 @@ MAX_BREAKPOINTS = 2  # besides the two that clients set in the head
 _CHECKPOINT_INTERVAL = 32  # steps between two saved states
 _MAX_CHECKPOINTS = 64  # such places; a longer session has them farther apart
 
+# Tokens of a refetched result, and of the call.
+REFETCH_INPUT_TOKENS, REFETCH_OUTPUT_TOKENS = 1_500, 150
+MAX_REFETCHED = 3  # sources that a lost turn asks for again
+_MAX_LOST_NEEDS = 50  # needs of a lost turn whose sources are searched
+_MAX_LOSSES_SHOWN, _MAX_LOSS_CHARS = (
+    5,
+    80,
+)  # losses of a turn that are listed, and characters of each
+
 
 class _StepSpan(NamedTuple):
     """Position of a step among the rows, and the shape of all rows before it."""
@@ -91,7 +100,7 @@ class ValidityChecker:
         for row in rows[start:end]:
             after = hash((after, row.shape))
             self._has_media = self._has_media or row.has_media
-        return _StepSpan(start, split, end, before, after)
+        return _StepSpan(start=start, split=split, end=end, before=before, after=after)
 
     def _verdict(self, rows: Sequence[MessageRow], span: _StepSpan) -> str | None:
         key = (span.before, *(row.key for row in rows[span.start : span.end]))
@@ -155,16 +164,6 @@ def _first_error(problems: Sequence[Problem]) -> str | None:
     return None
 
 
-# Tokens of a refetched result, and of the call.
-REFETCH_INPUT_TOKENS, REFETCH_OUTPUT_TOKENS = 1_500, 150
-MAX_REFETCHED = 3  # sources that a lost turn asks for again
-_MAX_LOST_NEEDS = 50  # needs of a lost turn whose sources are searched
-_MAX_LOSSES_SHOWN, _MAX_LOSS_CHARS = (
-    5,
-    80,
-)  # losses of a turn that are listed, and characters of each
-
-
 def score_policy(recording: Recording, sender: Sender, name: str) -> PolicyScore:
     """The score of one policy on one session."""
     run = PolicyRun(recording, sender)
@@ -195,8 +194,10 @@ class PolicyRun:
         self._recording, self._sender = recording, sender
         conditions = recording.conditions
         self._terms, self._head, self._window = (
-            conditions.terms, conditions.head, conditions.window,
-        )  # fmt: skip
+            conditions.terms,
+            conditions.head,
+            conditions.window,
+        )
         self._prompt = Prompt(conditions.head)
         self._caches = ModelCaches(conditions.terms, conditions.lifetime, conditions.warm)
         self._checker = ValidityChecker(recording.codec)
@@ -332,7 +333,12 @@ class PolicyRun:
         billed = BilledTokens(charged.read, charged.write, charged.write_1h, charged.plain)
         cost = billed.cost(self._terms)
         return ReplayBill(
-            billed.read, billed.write, billed.write_1h, billed.plain, cost, self._money
+            read=billed.read,
+            write=billed.write,
+            write_1h=billed.write_1h,
+            plain=billed.plain,
+            cost=cost,
+            money=self._money,
         )
 
 

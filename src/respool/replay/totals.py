@@ -46,8 +46,8 @@ def sum_up(
         calibrations=tuple(calibrations),
         sessions=tuple(sessions),
         left=tuple(skipped),
-        circles=total_loops(sessions),
-        twice=duplicates,
+        loops=total_loops(sessions),
+        duplicates=duplicates,
     )
 
 
@@ -152,12 +152,12 @@ def sum_bills(bills: Sequence[ReplayBill]) -> ReplayBill:
     """Sum up bills; the money is that of the bills with a known price."""
     known = [bill.money for bill in bills if bill.money is not None]
     return ReplayBill(
-        sum(bill.read for bill in bills),
-        sum(bill.write for bill in bills),
-        sum(bill.write_1h for bill in bills),
-        sum(bill.plain for bill in bills),
-        sum(bill.cost for bill in bills),
-        sum(known) if known else None,
+        read=sum(bill.read for bill in bills),
+        write=sum(bill.write for bill in bills),
+        write_1h=sum(bill.write_1h for bill in bills),
+        plain=sum(bill.plain for bill in bills),
+        cost=sum(bill.cost for bill in bills),
+        money=sum(known) if known else None,
     )
 
 

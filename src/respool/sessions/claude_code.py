@@ -1,23 +1,21 @@
 """Claude Code transcripts and the requests that newer versions record.
 
-An `api-request` names the messages that were sent by their hashes: the first ones of the request
-before it (`base`, `keep`), and then others (`tail`). Those that no other record holds as they were
-sent, such as reminders, stand in `api-request-blob` records. So it can be told for certain whether
-the requests of a conversation are known word for word.
+An `api-request` record names the messages of a request by their hashes: a prefix of the previous
+request (`base`, `keep`), then others (`tail`). Messages that no other record holds as sent, such as
+reminders, are in `api-request-blob` records. With them it is certain which requests of a
+conversation are known exactly.
 
-A record is a piece of a message: the pieces of one answer share its id, and every result stands in
-a record of its own. A sub-agent's records are marked as a sidechain, in the main file or in one of
-their own; they are a conversation of their own. Reminders that Claude Code sends along are part of
-the messages where the requests are recorded word for word (`claude_code_requests.py`). Elsewhere
-they are counted: an `attachment` tells what a reminder was about, not what was sent. The system
-prompt and the tools are not read. Progress records, which show a sub-agent at work to the user,
-are left out.
+A record is a piece of a message: the pieces of one answer share its id, and every result has its
+own record. A sub-agent's records are flagged as a sidechain, in the main file or in their own; they
+form a separate conversation. Reminders are part of the messages only where requests are recorded.
+Elsewhere they are counted: an `attachment` names the subject of a reminder, not its text. The
+system prompt and the tools are not read. Progress records of a sub-agent are skipped.
 
-A prompt that follows an earlier record than the last one takes back what came in between: that is
-told as a session of its own, if the model had answered in it.
+A prompt that follows an earlier record than the last one rewinds the conversation. The removed
+turns become a session of their own if the model answered in them.
 
-An answer that was interrupted while the model thought ends with its thinking, as it is recorded:
-`check` names that (A11) in the requests after it.
+An answer that was interrupted during reasoning ends with that reasoning, as recorded; `check`
+reports it (A11) in later requests.
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
     RecordedRequest,
     RecordedSession,
     Skipped,
-    Usage,
     anthropic_usage,
     parse_timestamp,
     record_type,
@@ -50,6 +48,21 @@ from .session import (
 )
 
 MessageHashes = tuple[str, ...]
+
+AGENT = "claude-code"
+# Records about the session, or that repeat others.
+_BOOKKEEPING = frozenset(
+    """
+    ai-title agent-name api-request api-request-blob api-request-shape atis-latch bridge-session
+    cost-state custom-title file-history-snapshot last-prompt mode permission-mode pr-link progress
+    queue-operation summary system tag tools-used
+    """.split()  # noqa: SIM905 - reads better
+)
+_REQUEST_KINDS = frozenset({"api-request", "api-request-blob"})
+_REMINDER_NOTE = "reminders that were sent along"
+_TRUNCATED_RECORD = re.compile(
+    rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
+)
 
 
 class ApiRequestRecords:
@@ -111,23 +124,6 @@ def _message_hash(message: Object) -> str:
     """A message's hash as Claude Code takes it: of its JSON with sorted keys."""
     text = json.dumps(message, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-AGENT = "claude-code"
-
-# Records about the session, or that repeat others.
-_BOOKKEEPING = frozenset(
-    """
-    ai-title agent-name api-request api-request-blob api-request-shape atis-latch bridge-session
-    cost-state custom-title file-history-snapshot last-prompt mode permission-mode pr-link progress
-    queue-operation summary system tag tools-used
-    """.split()  # noqa: SIM905 - reads better
-)
-_REQUEST_KINDS = frozenset({"api-request", "api-request-blob"})
-_REMINDER_NOTE = "reminders that were sent along"
-_TRUNCATED_RECORD = re.compile(
-    rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
-)
 
 
 def recognizes(head: bytes, name: str) -> bool:
@@ -373,7 +369,14 @@ class _Conversation:
         model = message.get("model")
         told = model if isinstance(model, str) else None
         time = parse_timestamp(record.get("timestamp"))
-        turn = _Message("assistant", [piece], time, usage, told, self._requests.pop_request())
+        turn = _Message(
+            "assistant",
+            pieces=[piece],
+            time=time,
+            usage=usage,
+            model=told,
+            request=self._requests.pop_request(),
+        )
         turn.name, turn.request_id = _answer_name(id, record), request
         self._turns.append(turn)
         if isinstance(id, str):
@@ -442,7 +445,13 @@ def _assemble_messages(
         else:
             if turn.role == "assistant" and not turn.is_repeated:
                 requests.append(
-                    RecordedRequest(len(messages), turn.time, turn.usage, turn.model, turn.name)
+                    RecordedRequest(
+                        len(messages),
+                        time=turn.time,
+                        usage=turn.usage,
+                        model=turn.model,
+                        answer=turn.name,
+                    )
                 )
                 ids.append(turn.request)
             messages.append({"role": turn.role, "content": blocks})

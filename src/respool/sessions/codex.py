@@ -1,10 +1,10 @@
 """Codex rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as Responses API requests.
 
-The payloads of its `response_item` records are the items of its requests. A `compacted` record ends
-a segment; the history that Codex put in its place, where it is told, begins the next one. Turns
-that were rolled back are told as a session of their own, if the model had answered in them. Hosted
-calls (a web search) hold no pair and are left out. Rollouts of older versions begin with a record
-that has no kind, and hold their items bare, without times.
+The payloads of `response_item` records are the items of the requests. A `compacted` record ends a
+segment; the replacement history, if recorded, begins the next one. Turns that were rolled back
+become a session of their own if the model answered in them. Hosted calls (a web search) have no
+result item and are skipped. Rollouts of older versions begin with a record without a type, and
+hold plain items without times.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, compact_json
 from .session import (
     NO_REQUEST,
     RecordedRequest,
     RecordedSession,
     Skipped,
-    Usage,
     objects_in,
     parse_timestamp,
     record_type,
@@ -304,7 +304,11 @@ def _request(at: int, one: _Item, before: _Item) -> RecordedRequest:
     if run is None:
         return RecordedRequest(at, one.time)
     return RecordedRequest(
-        at, one.time, run.usage, run.model, _answer_name(run, before.item, one.item)
+        at,
+        time=one.time,
+        usage=run.usage,
+        model=run.model,
+        answer=_answer_name(run, before.item, one.item),
     )
 
 

@@ -1,7 +1,7 @@
 """Collections of transcripts: JSONL with one whole session of any agent per line.
 
-A line has an `id`, the `agent` or `format`, and the records as `messages` or `recs`; what else its
-file held may stand in `meta`. Each is handed to its agent's reader, and told under its own id.
+A line has an `id`, the `agent` or `format`, and the records as `messages` or `recs`; `meta` may
+hold the rest of the original file. Each line is read by its agent's reader, under its own id.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from .transcript_file import first_line, top_fields
 AGENT = "collection"
 
 Records = list[JSON]
+
+_NAME = re.compile(rb'"([^"\\]{1,40})"')
 
 
 def _line_records(line: Object, records: Records) -> Records:
@@ -55,7 +57,6 @@ _AGENTS: dict[str, tuple[ModuleType, Callable[[Object, Records], Records]]] = {
     "openhands-events": (openhands, _event_list),
     "inspect": (inspect_log, _inspect_sample),
 }
-_NAME = re.compile(rb'"([^"\\]{1,40})"')
 
 
 def recognizes(head: bytes, name: str) -> bool:
@@ -96,15 +97,17 @@ def _read_line(line: Object, number: int, source: str) -> Iterator[RecordedSessi
     elif not isinstance(records, list):
         yield Skipped(source, f"session {id}: it has neither messages nor recs")
     elif name in _AGENTS:
-        yield from _read_agent_line(name, line, cast(Records, records), id, source)
+        yield from _read_agent_line(name, line, cast(Records, records), id=id, source=source)
     else:
         agent = text_at(line, "agent") or AGENT
         kept = cast(Records, records)
-        yield conversation_session(kept, line.get("meta"), id, source, name, agent)
+        yield conversation_session(
+            kept, line.get("meta"), id=id, source=source, format=name, agent=agent
+        )
 
 
 def _read_agent_line(
-    name: str, line: Object, records: Records, id: str, source: str
+    name: str, line: Object, records: Records, *, id: str, source: str
 ) -> Iterator[RecordedSession | Skipped]:
     module, arranged = _AGENTS[name]
     root = text_at(line, "meta", "sessionId") or text_at(line, "meta", "info", "id")

@@ -1,8 +1,8 @@
 """Copilot CLI events as chat messages.
 
-Usage is told where a `session.usage_record` or `assistant.usage` was kept; older files hold no more
-than the tokens of each answer. A sub-agent's events name the call that started it, or an agent
-that a call started. After a compaction the record has no more than the summary.
+Usage comes from `session.usage_record` or `assistant.usage` events; older files hold only the
+output tokens of each answer. A sub-agent's events name the call that started it, or an agent that a
+call started. After a compaction only the summary is recorded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, compact_json, get
 from .session import (
     NO_REQUEST,
@@ -20,7 +21,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     chat_call,
     chat_result,
     objects_in,
@@ -101,7 +101,7 @@ class _EventStream:
 
     def finish(self) -> Iterator[RecordedSession]:
         """Yield the segments still open at the end of the file."""
-        if session := self._main.build(self._id, AGENT, self._source, self._segment):
+        if session := self._main.build(self._id, AGENT, self._source, segment=self._segment):
             yield session
         for call, history in self._others.items():
             name = f"{self._id}/{call}"
@@ -114,12 +114,12 @@ class _EventStream:
             return None
         branch = self._main.split_off(self._before[event])
         name = f"{self._id}/rewound-{self._rewound + 1}"
-        session = branch.build(name, AGENT, self._source, self._segment)
+        session = branch.build(name, AGENT, self._source, segment=self._segment)
         self._rewound += session is not None
         return session
 
     def _end_segment(self, data: JSON) -> RecordedSession | None:
-        session = self._main.build(self._id, AGENT, self._source, self._segment)
+        session = self._main.build(self._id, AGENT, self._source, segment=self._segment)
         self._segment += 1
         self._before = {}
         self._main = SessionBuilder("openai-chat")
@@ -199,7 +199,13 @@ def _parse_usage(data: JSON) -> Usage:
     """Parse usage; the input includes cache reads and writes."""
     read, written = token_count(data, "cacheReadTokens"), token_count(data, "cacheWriteTokens")
     given = max(0, token_count(data, "inputTokens") - read - written)
-    return Usage(given, read, written, 0, token_count(data, "outputTokens"))
+    return Usage(
+        input=given,
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=0,
+        output=token_count(data, "outputTokens"),
+    )
 
 
 def _call(request: Object) -> TurnPiece:

@@ -1,11 +1,10 @@
 """Gemini CLI chats as `generateContent` requests.
 
-In a log a message is written again whenever it changes; `$rewindTo` takes a message back with all
-that followed, and `$set` may replace the history: that is how a compaction shows. The older
-documents do not show compactions. When something for the user came between, the calls of an
-answer stand in a record of their own: they are joined again. Results may stand with their calls,
-in a record of their own, or in both. Thoughts are not sent again, and their signatures not
-recorded; nor is the tool's name sent that is written before the id of a call.
+A log repeats a message whenever it changes; `$rewindTo` removes a message and all after it, and
+`$set` may replace the history, as a compaction does. Older documents do not show compactions. If a
+message for the user came in between, the calls of an answer are in a separate record and are joined
+again. Results may be with their calls, in a record of their own, or both. Thoughts are not sent
+again and their signatures are not recorded; the tool's name before a call id is not sent either.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import cast
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -23,7 +23,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     objects_in,
     parse_timestamp,
     text_at,
@@ -113,7 +112,9 @@ class _Chat:
         for id, message in self._messages.items():
             _read_message(history, message, id in self._told)
         name = text_at(self._about, "sessionId") + suffix
-        session = history.build(name, AGENT, self._source, self._segment, self._parent())
+        session = history.build(
+            name, AGENT, self._source, segment=self._segment, parent=self._parent()
+        )
         self._told.update(self._messages)
         return session
 
@@ -214,7 +215,11 @@ def _request(message: Object) -> RecordedRequest:
     read = token_count(tokens, "cached")
     given = max(0, token_count(tokens, "input") - read) + token_count(tokens, "tool")
     usage = Usage(
-        given, read, 0, 0, token_count(tokens, "output") + token_count(tokens, "thoughts")
+        input=given,
+        cache_read=read,
+        cache_write=0,
+        cache_write_1h=0,
+        output=token_count(tokens, "output") + token_count(tokens, "thoughts"),
     )
     time = parse_timestamp(message.get("timestamp"))
     return RecordedRequest(0, time, usage_or_none(usage), text_at(message, "model") or None)

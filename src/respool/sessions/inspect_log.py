@@ -10,6 +10,7 @@ from re import DOTALL
 from re import compile as pattern
 from typing import cast
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, compact_json, get
 from .session import (
     NO_REQUEST,
@@ -17,7 +18,6 @@ from .session import (
     RecordedSession,
     SessionBuilder,
     Skipped,
-    Usage,
     chat_call,
     chat_result,
     objects_in,
@@ -139,7 +139,9 @@ def _parse_usage(usage: JSON) -> Usage | None:
     written = token_count(usage, "input_tokens_cache_write")
     if read + written and token_count(usage, "total_tokens") == given + output:
         given = max(0, given - read - written)
-    return usage_or_none(Usage(given, read, written, 0, output))
+    return usage_or_none(
+        Usage(input=given, cache_read=read, cache_write=written, cache_write_1h=0, output=output)
+    )
 
 
 def _with_attachments(value: JSON, attachments: JSON) -> JSON:

@@ -1,12 +1,11 @@
 """opencode sessions: exports, split storage files and the SQLite database.
 
-In older versions a session is a file, and so is each of its messages, and each part of a message.
-Newer ones keep all of them in a SQLite database. It is opened to be read only; while opencode
-writes to it, what was there before is read.
+In older versions each session, message and part is a file. Newer ones keep them in a SQLite
+database, which is opened read-only; during a write the previous state is read.
 
-Each step of a message is an answer. opencode clears old results in later requests; the record
-keeps them, so they are read as they first stood, and a note counts them. The request for a
-summary holds a prompt that is not recorded: it is left out.
+Each step of a message is an answer. opencode clears old results in later requests; the record keeps
+them, so they are read as first sent, and a note counts them. The prompt of the request for a
+summary is not recorded, so that request is skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import cast
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -26,7 +26,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     chat_call,
     chat_result,
     objects_in,
@@ -48,6 +47,14 @@ _SIZE = "SELECT total(length(data)) FROM part WHERE session_id = ?"
 _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
 _PARTS = "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
 _LOCK_TIMEOUT = 2.0  # seconds
+
+AGENT = "opencode"
+_EXPORT_HEAD = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
+_STORED_HEAD = re.compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
+_SQLITE_HEAD = b"SQLite format 3\0"
+_RECAP = "What did we do so far?"  # replaces the history before a summary
+_TASK = "The following tool was executed by the user"
+_BOOKKEEPING = frozenset({"step-start", "step-finish", "patch", "snapshot", "retry", "agent"})
 
 
 def _database_sessions(path: Path) -> Iterator[JSON | Skipped]:
@@ -125,16 +132,6 @@ def _json_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
-AGENT = "opencode"
-
-_EXPORT_HEAD = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
-_STORED_HEAD = re.compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
-_SQLITE_HEAD = b"SQLite format 3\0"
-_RECAP = "What did we do so far?"  # replaces the history before a summary
-_TASK = "The following tool was executed by the user"
-_BOOKKEEPING = frozenset({"step-start", "step-finish", "patch", "snapshot", "retry", "agent"})
-
-
 def recognizes(head: bytes, name: str) -> bool:
     """Check if a file is an exported session, one in split storage, or the database."""
     if head.startswith(_SQLITE_HEAD):
@@ -173,14 +170,14 @@ def _segments(record: JSON, source: str) -> Iterator[RecordedSession]:
             _read_message(history, message, is_repeated=False)
             continue
         history.count_skipped("request", "for a summary")
-        if session := history.build(id, AGENT, source, segment, parent):
+        if session := history.build(id, AGENT, source, segment=segment, parent=parent):
             yield session
         history, segment = SessionBuilder("openai-chat"), segment + 1
         history.add_input({"role": "user", "content": _RECAP})
         _read_message(history, message, is_repeated=True)
         for kept in _preserved_messages(messages[:position]):
             _read_message(history, kept, is_repeated=True)
-    if session := history.build(id, AGENT, source, segment, parent):
+    if session := history.build(id, AGENT, source, segment=segment, parent=parent):
         yield session
 
 
@@ -267,7 +264,15 @@ def _parse_usage(tokens: JSON) -> Usage | None:
     """The input is counted without the cache, and the output without reasoning."""
     read, written = token_count(tokens, "cache", "read"), token_count(tokens, "cache", "write")
     output = token_count(tokens, "output") + token_count(tokens, "reasoning")
-    return usage_or_none(Usage(token_count(tokens, "input"), read, written, 0, output))
+    return usage_or_none(
+        Usage(
+            input=token_count(tokens, "input"),
+            cache_read=read,
+            cache_write=written,
+            cache_write_1h=0,
+            output=output,
+        )
+    )
 
 
 def _read_answer(

@@ -1,12 +1,9 @@
 """OpenHands event streams, before version 1 and since, as chat messages.
 
-A call is an event of its own; those of one answer name the same response. The texts that the SDK
-writes around an observation are written here again from what the event holds.
-
-An action holds the model's whole answer; several actions may share one. The texts that OpenHands
-writes around an observation are written here again from what the event holds. An answer that
-could not be read as an action is not recorded, only the error it met. Since version 1 an event is
-a file of its own, and of another shape (`openhands_v1.py`).
+Since version 1 an event is a file of its own, a call is an event, and the calls of one answer name
+the same response. Before, an action holds the model's whole answer, and several actions may share
+one; an answer that could not be parsed as an action is not recorded, only its error. The texts that
+OpenHands writes around an observation are reproduced from the event.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -25,7 +23,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     chat_call,
     chat_result,
     chat_usage,
@@ -44,6 +41,28 @@ _BOOKKEEPING_V1 = frozenset(
     """.split()  # noqa: SIM905 - reads better
 )
 _ERROR_PREFIX_V1 = "[An error occurred during execution.]\n"
+
+AGENT = "openhands"
+_SOURCE = re.compile(rb'"source"\s*:\s*"(agent|user|environment)"')
+_EVENT = re.compile(rb'"(action|observation)"\s*:\s*"')
+_JSON_START = re.compile(rb"\s*(\[\s*)?\{")
+_BOOKKEEPING = frozenset(
+    {
+        "agent_state_changed",
+        "change_agent_state",
+        "condensation_request",
+        "null",
+        "pause",
+        "recall",
+        "resume",
+        "start",
+    }
+)
+_KIND = re.compile(
+    rb'"kind"\s*:\s*"(SystemPrompt|Message|Action|Observation|ConversationStateUpdate)Event"'
+)
+_EVENT_FILE = re.compile(r"event-\d+\b.*\.json")
+_ERROR_SUFFIX = "\n[Error occurred in processing last action]"
 
 
 def _conversation_events(first: Path) -> Iterator[JSON | Skipped]:
@@ -80,7 +99,13 @@ def _requests_by_response(stats: JSON) -> dict[str, RecordedRequest]:
                 token_count(usage, "cache_write_tokens"),
             )
             given = max(0, token_count(usage, "prompt_tokens") - read - written)
-            billed = Usage(given, read, written, 0, token_count(usage, "completion_tokens"))
+            billed = Usage(
+                input=given,
+                cache_read=read,
+                cache_write=written,
+                cache_write_1h=0,
+                output=token_count(usage, "completion_tokens"),
+            )
             model = text_at(usage, "model") or None
             told[text_at(usage, "response_id")] = RecordedRequest(
                 0, None, usage_or_none(billed), model
@@ -122,7 +147,7 @@ class _EventsV1:
     def session(self, id: str, agent: str, source: str, segment: int) -> RecordedSession | None:
         """The session that the events so far are."""
         self._flush_answer()
-        return self._history.build(id, agent, source, segment)
+        return self._history.build(id, agent, source, segment=segment)
 
     def _add_input(self, role: str, content: Sequence[JSON]) -> None:
         if content:
@@ -227,30 +252,6 @@ def _command_output(text: str, about: JSON) -> str:
     code = get(about, ("exit_code",))
     known = isinstance(code, int) and code != -1
     return f"{text}\n[Command finished with exit code {code}]" if known else text
-
-
-AGENT = "openhands"
-
-_SOURCE = re.compile(rb'"source"\s*:\s*"(agent|user|environment)"')
-_EVENT = re.compile(rb'"(action|observation)"\s*:\s*"')
-_JSON_START = re.compile(rb"\s*(\[\s*)?\{")
-_BOOKKEEPING = frozenset(
-    {
-        "agent_state_changed",
-        "change_agent_state",
-        "condensation_request",
-        "null",
-        "pause",
-        "recall",
-        "resume",
-        "start",
-    }
-)
-_KIND = re.compile(
-    rb'"kind"\s*:\s*"(SystemPrompt|Message|Action|Observation|ConversationStateUpdate)Event"'
-)
-_EVENT_FILE = re.compile(r"event-\d+\b.*\.json")
-_ERROR_SUFFIX = "\n[Error occurred in processing last action]"
 
 
 def recognizes(head: bytes, name: str) -> bool:
@@ -361,7 +362,7 @@ class _EventsV0:
 
     def session(self, id: str, agent: str, source: str, segment: int) -> RecordedSession | None:
         """The session that the events so far are."""
-        return self.history.build(id, agent, source, segment)
+        return self.history.build(id, agent, source, segment=segment)
 
     def add(self, event: Object) -> None:
         """Follow one event."""

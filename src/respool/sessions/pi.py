@@ -1,9 +1,9 @@
 """pi sessions: one session per branch of the record tree.
 
-Until version 1 the records are one line of conversation. From version 2 on each names its parent,
-and going back in the tree starts another branch: a Session of its own, whose requests are those
-that no branch before it told. Answers of every provider are read as Anthropic messages: what
-others thought is text, as pi itself sends it on.
+In version 1 the records are one linear conversation. From version 2 on each names its parent, and
+going back in the tree starts another branch: a session of its own, with the requests that no
+earlier branch has. Answers of every provider are read as Anthropic messages; other providers'
+reasoning is text, as pi sends it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from ..pricing import Usage
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -21,7 +22,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     objects_in,
     parse_timestamp,
     text_at,
@@ -101,7 +101,7 @@ def _segments(
         if entry.get("type") != "compaction":
             _read_entry(history, entry, repeated)
             continue
-        if session := history.build(id, AGENT, source, segment):
+        if session := history.build(id, AGENT, source, segment=segment):
             yield session
         history, segment = SessionBuilder("anthropic"), segment + 1
         history.add_input(
@@ -111,7 +111,7 @@ def _segments(
         )
         for kept in _preserved_entries(branch, position):
             _read_entry(history, kept, repeated)
-    if session := history.build(id, AGENT, source, segment):
+    if session := history.build(id, AGENT, source, segment=segment):
         yield session
 
 
@@ -180,7 +180,13 @@ def _request(entry: Object) -> RecordedRequest:
     time = parse_timestamp(entry.get("timestamp"))
     usage = get(message, ("usage",))
     read, written = token_count(usage, "cacheRead"), token_count(usage, "cacheWrite")
-    billed = Usage(token_count(usage, "input"), read, written, 0, token_count(usage, "output"))
+    billed = Usage(
+        input=token_count(usage, "input"),
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=0,
+        output=token_count(usage, "output"),
+    )
     if time is None:
         time = parse_timestamp(get(message, ("timestamp",)))
     return RecordedRequest(0, time, usage_or_none(billed), text_at(message, "model") or None)

@@ -32,13 +32,16 @@ from .transcript_file import TranscriptFile, UnreadableFile, describe_error, ope
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".traj", ".traj.gz", ".eval")
 
 _OPENCODE_DATABASE = "opencode*.db"
-# What is no transcript of its own: what Claude Code notes on sub-agents; the later events of a
+# Files that are no transcripts: Claude Code's notes on sub-agents; the later events of a
 # conversation of OpenHands, and its state; the messages and parts of opencode's sessions.
 _FRAGMENT = re.compile(
     r".*/subagents/[^/]*\.meta\.json"
     r"|.*/events/event-(?!0+[-.])[^/]*|.*/conversations/[^/]*/(?:base_state|meta|TASKS)\.json"
     r"|.*/storage/(?:message|part|project|todo|permission|session_diff|session_share|share)/.*"
 )
+
+UNKNOWN_AGENT = "it is no transcript of an agent that respool knows"
+_READ_ERRORS = (OSError, UnreadableFile, sqlite3.Error, zipfile.BadZipFile, NotImplementedError)
 
 
 class TranscriptLocation(Struct, frozen=True):
@@ -180,9 +183,6 @@ __all__ = [
     "search_locations",
     "read_file",
 ]
-
-UNKNOWN_AGENT = "it is no transcript of an agent that respool knows"
-_READ_ERRORS = (OSError, UnreadableFile, sqlite3.Error, zipfile.BadZipFile, NotImplementedError)
 
 
 class Reader(Struct, frozen=True):

@@ -1,13 +1,13 @@
 """Logs of request bodies: one session per run of requests that extend one another.
 
 A line may wrap the body, as an object or as text: `body`, `request`, or `request.body`; then the
-usage and the time that were logged beside it are read too.
+logged usage and time are read too.
 
-Requests that extend one another are one session, cache marks aside: these move from request to
-request, and the session has them as the last one did. A few conversations may take turns in a log
-(an agent's and its sub-agents', or its requests for a title). The answer to a session's last
-request is not in the log. Of the fields beside the history the model is used, and the system
-prompt and the tools of the first request.
+Requests that extend one another are one session, cache breakpoints aside: these move from request
+to request, and the session has those of the last one. A few conversations may alternate in a log
+(an agent's, its sub-agents', requests for a title). The answer to a session's last request is not
+in the log. Besides the history, the model is used, and the system prompt and the tools of the first
+request.
 """
 
 from __future__ import annotations

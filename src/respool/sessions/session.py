@@ -10,6 +10,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..pricing import Usage
 from ..wire.base import FormatName
 from ..wire.json import JSON, Object, compact_json, get
 
@@ -17,20 +18,8 @@ NO_REQUEST = (
     "no answer of a model is recorded in it"  # the reason if a readable file has no session
 )
 
-
-class Usage(Struct, frozen=True, gc=False):
-    """The tokens that the provider reported for one request."""
-
-    input: int = 0  # not read from the cache, and not written to it
-    cache_read: int = 0
-    cache_write: int = 0  # all that was written, whatever its lifetime
-    cache_write_1h: int = 0  # of it, written with a lifetime of one hour
-    output: int = 0
-
-    @property
-    def prompt(self) -> int:
-        """All tokens of the prompt, however they were billed."""
-        return self.input + self.cache_read + self.cache_write
+_MAX_TOKENS = 1_000_000_000  # of a request; a larger number is an error in the record
+_MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
 
 
 class RecordedRequest(Struct, frozen=True, gc=False):
@@ -67,9 +56,6 @@ class Skipped(Struct, frozen=True, gc=False):
 
 TurnPiece = tuple[str | None, JSON]  # call id or None, and the wire object
 
-_MAX_TOKENS = 1_000_000_000  # of a request; a larger number is an error in the record
-_MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
-
 
 class ModelTurn(Struct):
     """The answer to one request, and the results of its calls."""
@@ -82,10 +68,10 @@ class ModelTurn(Struct):
 class SessionBuilder:
     """Builder of a session from records, in order.
 
-    Results go behind their calls, in the order of the calls. A call that was never answered is
-    cut, unless it is the last thing that was recorded: a pending call is no fault, and it is what
-    the model did next. What the model said before anybody spoke, and answers that say nothing,
-    are left out; notes count what was. Answers with nothing between them are one request.
+    Results go after their calls, in the order of the calls. A call without a result is removed,
+    unless it is the last event: a pending call is valid, and it is the model's next action. Answers
+    before the first input and empty answers are skipped; notes count them. Adjacent answers are
+    one request.
     """
 
     def __init__(self, format: FormatName) -> None:
@@ -153,7 +139,7 @@ class SessionBuilder:
         self.count_skipped("record", f"of unknown kind {str(kind)[:40]!r}")
 
     def build(
-        self, id: str, agent: str, source: str, segment: int = 0, parent: str | None = None
+        self, id: str, agent: str, source: str, *, segment: int = 0, parent: str | None = None
     ) -> RecordedSession | None:
         """The session that this is; None when it holds no request."""
         messages, requests = self._assemble()
@@ -164,7 +150,15 @@ class SessionBuilder:
             for (what, which), count in self._skipped.items()
         )
         return RecordedSession(
-            id, agent, self.format, messages, tuple(requests), source, segment, parent, notes
+            id=id,
+            agent=agent,
+            format=self.format,
+            messages=messages,
+            requests=tuple(requests),
+            source=source,
+            segment=segment,
+            parent=parent,
+            notes=notes,
         )
 
     def _assemble(self) -> tuple[list[JSON], list[RecordedRequest]]:
@@ -324,7 +318,13 @@ def chat_usage(usage: JSON) -> Usage:
     written = token_count(usage, "prompt_tokens_details", "cache_write_tokens")
     written = written or token_count(usage, "cache_creation_input_tokens")
     given = max(0, token_count(usage, "prompt_tokens") - read - written)
-    return Usage(given, read, written, 0, token_count(usage, "completion_tokens"))
+    return Usage(
+        input=given,
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=0,
+        output=token_count(usage, "completion_tokens"),
+    )
 
 
 def responses_usage(usage: JSON) -> Usage:
@@ -332,7 +332,13 @@ def responses_usage(usage: JSON) -> Usage:
     read = token_count(usage, "input_tokens_details", "cached_tokens")
     written = token_count(usage, "input_tokens_details", "cache_write_tokens")
     given = max(0, token_count(usage, "input_tokens") - read - written)
-    return Usage(given, read, written, 0, token_count(usage, "output_tokens"))
+    return Usage(
+        input=given,
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=0,
+        output=token_count(usage, "output_tokens"),
+    )
 
 
 def gemini_usage(usage: JSON) -> Usage:
@@ -340,4 +346,10 @@ def gemini_usage(usage: JSON) -> Usage:
     read = token_count(usage, "cachedContentTokenCount")
     given = max(0, token_count(usage, "promptTokenCount") - read)
     output = token_count(usage, "candidatesTokenCount") + token_count(usage, "thoughtsTokenCount")
-    return Usage(given + token_count(usage, "toolUsePromptTokenCount"), read, 0, 0, output)
+    return Usage(
+        input=given + token_count(usage, "toolUsePromptTokenCount"),
+        cache_read=read,
+        cache_write=0,
+        cache_write_1h=0,
+        output=output,
+    )

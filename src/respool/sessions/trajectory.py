@@ -1,9 +1,9 @@
 """Trajectories: whole conversations in a provider's format, from benchmarks or custom logs.
 
 A list of messages; an object that has one as `messages`, `history`, `traj` or `trajectory`
-(mini-swe-agent, SWE-agent, tau-bench); a list of such objects, or one a line. A request was sent
-before each run of messages that the model made. What an agent noted on a chat message for itself
-was not sent and is left out; usage and time are taken from there.
+(mini-swe-agent, SWE-agent, tau-bench); a list of such objects, or one per line. A request was sent
+before each run of messages that the model made. Fields that an agent added to a chat message were
+not sent and are removed; usage and time are taken from them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Ski
             continue
         found = True
         id = _conversation_id(about) or (f"{stem}:{number}" if number else stem)
-        yield conversation_session(messages, about, id, source)
+        yield conversation_session(messages, about, id=id, source=source)
     if not found:
         yield Skipped(source, NO_REQUEST)
     elif others:
@@ -111,6 +111,7 @@ def _conversation_id(about: JSON) -> str:
 def conversation_session(
     recorded: Sequence[JSON],
     about: JSON,
+    *,
     id: str,
     source: str,
     format: FormatName | None = None,
@@ -128,7 +129,15 @@ def conversation_session(
         return Skipped(source, f"conversation {id}: {NO_REQUEST}")
     left = len(recorded) - len(kept)
     notes = (f"{left:,} records that are no messages left out",) if left else ()
-    return RecordedSession(id, agent, told, messages, requests, source, notes=notes)
+    return RecordedSession(
+        id=id,
+        agent=agent,
+        format=told,
+        messages=messages,
+        requests=requests,
+        source=source,
+        notes=notes,
+    )
 
 
 def _detect_format(messages: Sequence[JSON]) -> FormatName:

@@ -21,6 +21,16 @@ _JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
 
 _MAX_FIELDS = 200  # fields inspected
 
+HEAD_BYTES = 65_536  # inspected to choose a reader
+MAX_LINE_BYTES = 256 * 1024 * 1024  # a longer record is skipped
+MAX_DOCUMENT_BYTES = 512 * 1024 * 1024  # of a JSON file that is one value
+MAX_CONVERSATION_BYTES = 1024 * 1024 * 1024  # of the records of one conversation
+MAX_UNPACKED_BYTES = 64 * 1024 * 1024 * 1024  # a gzip file that holds more is no transcript
+_CHUNK = 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_GZIP_WBITS = 31  # zlib's code for a gzip header
+
 
 def top_fields(head: bytes) -> dict[str, bytes]:
     """The fields of the object that a head begins with, each with the bytes from its value on."""
@@ -49,18 +59,6 @@ def first_object(head: bytes) -> bytes:
 def first_line(head: bytes) -> bytes:
     """The first line of a head that is not blank."""
     return head.lstrip().partition(b"\n")[0]
-
-
-HEAD_BYTES = 65_536  # inspected to choose a reader
-MAX_LINE_BYTES = 256 * 1024 * 1024  # a longer record is skipped
-MAX_DOCUMENT_BYTES = 512 * 1024 * 1024  # of a JSON file that is one value
-MAX_CONVERSATION_BYTES = 1024 * 1024 * 1024  # of the records of one conversation
-MAX_UNPACKED_BYTES = 64 * 1024 * 1024 * 1024  # a gzip file that holds more is no transcript
-
-_CHUNK = 1024 * 1024
-_BOM = b"\xef\xbb\xbf"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_GZIP_WBITS = 31  # zlib's code for a gzip header
 
 
 class UnreadableFile(ValueError):

@@ -14,7 +14,6 @@ from .base import (
     RequestRecord,
     SentAs,
     Store,
-    StoredUsage,
     StoreUnavailable,
     UnavailableReason,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "Store",
     "StoreUnavailable",
     "PeriodTotal",
-    "StoredUsage",
     "UnavailableReason",
     "store_path",
 ]

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import RespoolError
 from ..facts import Facts
+from ..pricing import Usage
 
 UnavailableReason = Literal[
     "busy",
@@ -99,15 +100,6 @@ RequestMode = Literal["compacted", "observed", "bypassed"]
 SentAs = Literal["nothing", "projection", "original"]
 
 
-class StoredUsage(Struct, frozen=True, gc=False):
-    """The tokens that the provider reported."""
-
-    input: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    output: int = 0
-
-
 class RecordedEdit(Struct, frozen=True, gc=False):
     """One edit that was in force."""
 
@@ -146,7 +138,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     tokens_after: int = 0
     saved: int = 0
     counted: bool = False  # True: tokens are exact; False: estimated
-    usage: StoredUsage | None = None
+    usage: Usage | None = None
     cost_before: float | None = None
     cost_after: float | None = None  # of an observed request: estimated
     cost_uncached: float | None = None  # cost of this request without a prompt cache

@@ -22,6 +22,11 @@ from pathlib import Path
 
 from .base import StoreUnavailable
 
+try:
+    import fcntl
+except ImportError:  # Windows, where an open file cannot be deleted
+    fcntl = None
+
 Migration = tuple[str, ...]
 
 APPLICATION_ID = 0x5253504C  # "RSPL", in the header of each of our files
@@ -81,6 +86,21 @@ _PARENT_COLUMN: Migration = (
 )
 
 MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN)
+
+SIDE_FILE_SUFFIXES = ("-wal", "-shm")
+_SQLITE_HEADER = b"SQLite format 3\0"  # magic bytes
+_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_VERSION_OFFSET, _APPLICATION_OFFSET = 60, 68  # in the header, four bytes each
+_LOCK_RETRY_SECONDS = 0.01  # between two attempts
+_WRITER_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # a commit is on disk when it returns
+    "PRAGMA fullfsync = ON",  # macOS: flush the drive's cache too
+    "PRAGMA checkpoint_fullfsync = ON",
+    "PRAGMA secure_delete = ON",  # overwrite deleted data
+    "PRAGMA journal_size_limit = 33554432",
+    "PRAGMA cell_size_check = ON",
+)
 
 
 class NewerFile(Exception):
@@ -162,28 +182,9 @@ def _initialize_meta(connection: sqlite3.Connection, salt: bytes) -> None:
     connection.execute("INSERT INTO meta VALUES ('stamp', randomblob(16))")
 
 
-try:
-    import fcntl
-except ImportError:  # Windows, where an open file cannot be deleted
-    fcntl = None
-
-SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 FileIdentity = tuple[int, int]
 
 _log = logging.getLogger(__name__)
-_SQLITE_HEADER = b"SQLite format 3\0"  # magic bytes
-_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
-_VERSION_OFFSET, _APPLICATION_OFFSET = 60, 68  # in the header, four bytes each
-_LOCK_RETRY_SECONDS = 0.01  # between two attempts
-_WRITER_PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",  # a commit is on disk when it returns
-    "PRAGMA fullfsync = ON",  # macOS: flush the drive's cache too
-    "PRAGMA checkpoint_fullfsync = ON",
-    "PRAGMA secure_delete = ON",  # overwrite deleted data
-    "PRAGMA journal_size_limit = 33554432",
-    "PRAGMA cell_size_check = ON",
-)
 
 
 def open_writer(

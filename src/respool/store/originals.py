@@ -28,6 +28,15 @@ ZLIB = 1
 _ZLIB_LEVEL = 1
 _MIN_PACKED_BYTES = 128  # smaller data is stored as it is
 
+STALE_SECONDS = 3_600.0  # age at which a conversation's last use is updated
+_REFS_PER_QUERY = 500  # parameters of one query
+_READABLE_QUERY = """
+    SELECT o.packing, o.body, o.size FROM originals o WHERE o.ref = ?1 AND (?2 IS NULL OR EXISTS (
+        SELECT 1 FROM kept k JOIN conversations c ON c.id = k.conversation
+        WHERE k.ref = ?1 AND c.owner = ?2))"""
+_MAX_CONVERSATIONS = 64  # cached
+_MAX_REFS = 5_000  # per conversation
+
 
 class DamagedData(ValueError):
     """Data in the store cannot be unpacked."""
@@ -66,14 +75,6 @@ def unpack_text(packing: int, data: bytes, size: int) -> str:
         raise DamagedData(str(error)) from error
 
 
-STALE_SECONDS = 3_600.0  # age at which a conversation's last use is updated
-_REFS_PER_QUERY = 500  # parameters of one query
-_READABLE_QUERY = """
-    SELECT o.packing, o.body, o.size FROM originals o WHERE o.ref = ?1 AND (?2 IS NULL OR EXISTS (
-        SELECT 1 FROM kept k JOIN conversations c ON c.id = k.conversation
-        WHERE k.ref = ?1 AND c.owner = ?2))"""
-
-
 class PackedOriginal(Struct, frozen=True, gc=False):
     """An original in its stored form."""
 
@@ -92,7 +93,7 @@ def pack_original(ref: str, text: str) -> PackedOriginal:
 
 
 def ensure_conversation(
-    connection: sqlite3.Connection, owner: str, name: str, time: float, session: str = ""
+    connection: sqlite3.Connection, owner: str, name: str, *, time: float, session: str = ""
 ) -> int:
     """Return the row id of a conversation, created if missing, and update its last use."""
     connection.execute(
@@ -117,7 +118,7 @@ class MissingOriginals(Struct, frozen=True):
 
 
 def find_missing(
-    connection: sqlite3.Connection, owner: str, name: str, refs: Collection[str], time: float
+    connection: sqlite3.Connection, *, owner: str, name: str, refs: Collection[str], time: float
 ) -> MissingOriginals:
     """Return which of these originals a conversation lacks.
 
@@ -137,6 +138,7 @@ def find_missing(
 def keep_originals(
     connection: sqlite3.Connection,
     conversation: int,
+    *,
     texts: Mapping[str, str],
     ready: Mapping[str, PackedOriginal],
     time: float,
@@ -220,9 +222,6 @@ def _batches(refs: Iterable[str]) -> Iterator[tuple[str, ...]]:
     while some := tuple(islice(rest, _REFS_PER_QUERY)):
         yield some
 
-
-_MAX_CONVERSATIONS = 64  # cached
-_MAX_REFS = 5_000  # per conversation
 
 ConversationKey = tuple[str, str]  # owner, conversation
 

@@ -114,25 +114,25 @@ class RecordQueue:
             if error.reason in _TRANSIENT_REASONS:
                 return batch
             self._write_singly(batch)
-        except Exception:  # noqa: BLE001 - one record that cannot be written must not stop others
+        except Exception:  # noqa: BLE001 - one bad record must not stop the others
             self._write_singly(batch)
         else:
             self._warned.discard(_WRITE_FAILED)
-        self._put_down()
+        self._finish_batch()
         return []
 
     def _write_singly(self, batch: Sequence[RequestRecord]) -> None:
         for record in batch:
             try:
                 self._write([record])
-            except Exception as error:  # noqa: BLE001 - it is counted, and the next one is tried
+            except Exception as error:  # noqa: BLE001 - counted; the next one is tried
                 self.dropped += 1
                 self._warn(_WRITE_FAILED, error)
             else:
                 self._warned.discard(_WRITE_FAILED)
 
     def _warn(self, what: str, error: Exception) -> None:
-        """Say that something does not go well, once until it does: it may be weeks."""
+        """Log a failure once until the next success: it may last for weeks."""
         if what not in self._warned:
             self._warned.add(what)
             _log.warning("%s: %s", what, error)
@@ -141,15 +141,15 @@ class RecordQueue:
         with self._changed:
             self.dropped += len(batch) + len(self._waiting)
             self._waiting.clear()
-        self._put_down()
+        self._finish_batch()
 
-    def _put_down(self) -> None:
+    def _finish_batch(self) -> None:
         with self._changed:
             self._in_progress = 0
             self._changed.notify_all()
 
     def _wait(self, seconds: float) -> None:
-        """Wait a while, or until a batch is full or the end has come."""
+        """Wait for a time, a full batch or the end."""
         with self._changed:
             if not self._stopping and len(self._waiting) < _BATCH_RECORDS:
                 self._changed.wait(seconds)
@@ -159,7 +159,7 @@ class RecordQueue:
             return
         try:
             pause = self._maintain()
-        except Exception as error:  # noqa: BLE001 - it is tried again, and records go on
+        except Exception as error:  # noqa: BLE001 - retried later; records continue
             self._warn(_SWEEP_FAILED, error)
             pause = 60.0
         else:

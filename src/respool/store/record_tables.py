@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import PolicyError
 from ..facts import Facts
+from ..pricing import Usage
 from .base import (
     ConversationSummary,
     ParentRequest,
@@ -22,7 +23,6 @@ from .base import (
     RejectedRequest,
     RequestLineage,
     RequestRecord,
-    StoredUsage,
 )
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 
@@ -31,55 +31,6 @@ _WINDOWS, _MARKS, _SUMMARIES = "windows", "marks", "summaries"
 
 FactRow = tuple[str, str, int | str]  # kind, prefix or reference, tokens or words
 _SEPARATOR = "="  # before words, for the column would take a text of figures for a number
-
-
-def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
-    """Return the facts of a conversation."""
-    rows = connection.execute(
-        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
-    ).fetchall()
-    sets = {
-        name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
-    }
-    windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
-    told: dict[str, Any] = {
-        name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
-        for name in (_MARKS, _SUMMARIES)
-    }
-    try:
-        return Facts(**sets, windows=windows, **told)
-    except PolicyError as error:  # a byte of the file has changed
-        raise sqlite3.DataError(str(error)) from error
-
-
-def write_facts(
-    connection: sqlite3.Connection, conversation: str, new: list[FactRow], time: float
-) -> None:
-    """Write facts down, but for those that are known already."""
-    connection.executemany(
-        "INSERT OR IGNORE INTO facts (conversation, kind, prefix, tokens, time)"
-        " VALUES (?, ?, ?, ?, ?)",
-        [(conversation, *row, time) for row in new],
-    )
-
-
-def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
-    """Return one row per fact that is new."""
-    rows: list[FactRow] = []
-    for kind in _FACT_SETS:
-        there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
-        rows += [(kind, prefix, 0) for prefix in sorted(there)]
-    rows += [
-        (_WINDOWS, prefix, tokens)
-        for prefix, tokens in new.windows
-        if known.window_at(prefix) is None
-    ]
-    for kind in (_MARKS, _SUMMARIES):
-        told: dict[str, str] = dict(getattr(known, kind))
-        words: tuple[tuple[str, str], ...] = getattr(new, kind)
-        rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in told]
-    return rows
-
 
 _RECORD_COLUMNS = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
@@ -137,6 +88,57 @@ _SELECT_TOTALS = """
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
     GROUP BY slot ORDER BY slot"""
+MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is omitted
+MAX_REJECTED_REQUESTS = 20  # that are kept
+_MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
+
+
+def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
+    """Return the facts of a conversation."""
+    rows = connection.execute(
+        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
+    ).fetchall()
+    sets = {
+        name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
+    }
+    windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
+    told: dict[str, Any] = {
+        name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
+        for name in (_MARKS, _SUMMARIES)
+    }
+    try:
+        return Facts(**sets, windows=windows, **told)
+    except PolicyError as error:  # a byte of the file has changed
+        raise sqlite3.DataError(str(error)) from error
+
+
+def write_facts(
+    connection: sqlite3.Connection, conversation: str, new: list[FactRow], time: float
+) -> None:
+    """Write facts down, but for those that are known already."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO facts (conversation, kind, prefix, tokens, time)"
+        " VALUES (?, ?, ?, ?, ?)",
+        [(conversation, *row, time) for row in new],
+    )
+
+
+def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
+    """Return one row per fact that is new."""
+    rows: list[FactRow] = []
+    for kind in _FACT_SETS:
+        there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
+        rows += [(kind, prefix, 0) for prefix in sorted(there)]
+    rows += [
+        (_WINDOWS, prefix, tokens)
+        for prefix, tokens in new.windows
+        if known.window_at(prefix) is None
+    ]
+    for kind in (_MARKS, _SUMMARIES):
+        told: dict[str, str] = dict(getattr(known, kind))
+        words: tuple[tuple[str, str], ...] = getattr(new, kind)
+        rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in told]
+    return rows
 
 
 class _RecordNotes(Struct, frozen=True):
@@ -173,10 +175,10 @@ def _ensure_conversation_row(
     """Return the row id of the records' conversation, created if missing."""
     first, *others = records
     held = (connection, first.owner, first.conversation)
-    row = ensure_conversation(*held, first.time, first.session)
+    row = ensure_conversation(*held, time=first.time, session=first.session)
     if others:
         session = next((one.session for one in reversed(others) if one.session), "")
-        ensure_conversation(*held, max(one.time for one in others), session)
+        ensure_conversation(*held, time=max(one.time for one in others), session=session)
     return row
 
 
@@ -196,6 +198,7 @@ def read_requests(
     connection: sqlite3.Connection,
     conversation: str,
     owner: str | None,
+    *,
     after: float,
     limit: int,
 ) -> list[RequestRecord]:
@@ -223,6 +226,7 @@ def read_lineage(
 def read_notable(
     connection: sqlite3.Connection,
     owner: str | None,
+    *,
     since: float,
     behind: float | None,
     limit: int,
@@ -286,7 +290,7 @@ def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, .
 
 
 def read_totals(
-    connection: sqlite3.Connection, owner: str | None, since: float, until: float, step: float
+    connection: sqlite3.Connection, owner: str | None, *, since: float, until: float, step: float
 ) -> list[PeriodTotal]:
     """Return sums per period of `step` seconds; periods without requests are omitted."""
     rows = connection.execute(_SELECT_TOTALS, (owner, since, until, step)).fetchall()
@@ -315,11 +319,15 @@ def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:
 def _is_notable(record: RequestRecord) -> bool:
     """Check for a prefix break, failure, fallback, retry, refetch or loop."""
     failed = record.status >= 400 or record.status == 0
-    told = (
-        record.prefix_break, record.fallback, record.again, record.failures, record.refetched,
+    events = (
+        record.prefix_break,
+        record.fallback,
+        record.again,
+        record.failures,
+        record.refetched,
         record.loops,
-    )  # fmt: skip
-    return failed or any(told)
+    )
+    return failed or any(events)
 
 
 def _to_record(row: tuple[Any, ...]) -> RequestRecord:
@@ -333,7 +341,7 @@ def _to_record(row: tuple[Any, ...]) -> RequestRecord:
         owner=owner,
         conversation=conversation,
         session=session,
-        usage=None if usage[0] is None else StoredUsage(*usage),
+        usage=None if usage[0] is None else Usage(**dict(zip(_USAGE_COLUMNS, usage, strict=True))),
         edited=edited,
         made=made,
         repairs=told.repairs,
@@ -397,10 +405,6 @@ def _to_total(row: tuple[Any, ...], since: float, step: float) -> PeriodTotal:
     )
 
 
-MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is omitted
-MAX_REJECTED_REQUESTS = 20  # that are kept
-_MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
-
 _rejected_decoder = msgspec.json.Decoder(RejectedRequest)
 
 
@@ -418,7 +422,7 @@ def bound_rejected(case: RejectedRequest) -> RejectedRequest:
 
 def write_rejected(connection: sqlite3.Connection, case: RejectedRequest, body: bytes) -> None:
     """Write a rejected request and delete the oldest beyond the limit."""
-    row = ensure_conversation(connection, case.owner, case.conversation, case.time)
+    row = ensure_conversation(connection, case.owner, case.conversation, time=case.time)
     connection.execute(
         "INSERT INTO reproductions (conversation, time, size, packing, body)"
         " VALUES (?, ?, ?, ?, ?)",

@@ -27,6 +27,12 @@ _MAX_DAYS = 36_500
 _MAX_MEGABYTES = 10_000_000
 _FILE_NAME = "respool.db"
 
+NO_LIMIT = 2**31  # rows
+_COUNTED_TABLES = ("conversations", "originals", "requests")
+_ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
+_CLOCK_AGREEMENT_REQUESTS = 100  # in a row before the clock is trusted
+_PAGES_PER_STEP = 500  # released per step
+
 
 class Retention(Struct, frozen=True):
     """Retention time of a conversation after its last request, and the size limit of the store."""
@@ -102,9 +108,6 @@ def _range_error(what: str, maximum: int) -> PolicyError:
     return PolicyError(f"{what} is not allowed; allowed: a number from {_MIN_VALUE} to {maximum:,}")
 
 
-NO_LIMIT = 2**31  # rows
-
-
 def remove_rows(connection: sqlite3.Connection, conversation: int, limit: int) -> bool:
     """Delete some rows of a conversation, originals first; True when nothing is left."""
     if remove_original_links(connection, conversation, limit) == limit:
@@ -150,9 +153,6 @@ def _remove_unreferenced(connection: sqlite3.Connection, refs: Iterable[str]) ->
         AND NOT EXISTS (SELECT 1 FROM kept WHERE kept.ref = ?1)""",
         [(ref,) for ref in refs],
     )
-
-
-_COUNTED_TABLES = ("conversations", "originals", "requests")
 
 
 def delete_matching(
@@ -225,11 +225,6 @@ def _row_counts(connection: sqlite3.Connection) -> list[int]:
         connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]  # noqa: S608 - ours
         for table in _COUNTED_TABLES
     ]
-
-
-_ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
-_CLOCK_AGREEMENT_REQUESTS = 100  # in a row before the clock is trusted
-_PAGES_PER_STEP = 500  # released per step
 
 
 def sweep_step(connection: sqlite3.Connection, retention: Retention, now: float) -> bool:

@@ -14,8 +14,6 @@ from msgspec.structs import replace
 from ..facts import Facts
 from . import originals as texts
 from . import record_tables
-from . import record_tables as cases
-from . import record_tables as known_facts
 from .base import (
     ConversationSummary,
     ForgetResult,
@@ -82,10 +80,10 @@ class SQLiteStore:
         if self._reference_cache.has_all(key, stamp, refs, now - texts.STALE_SECONDS):
             return
         lacking = self._database.read(
-            lambda c: texts.find_missing(c, owner, conversation, refs, now)
+            lambda c: texts.find_missing(c, owner=owner, name=conversation, refs=refs, time=now)
         )
         if lacking.refs:
-            stamp = self._keep(owner, conversation, originals, lacking, now)
+            stamp = self._keep(owner, conversation, originals, lacking=lacking, now=now)
         self._reference_cache.add(key, stamp, refs, now if lacking.refs else lacking.last_used)
 
     def _keep(
@@ -93,6 +91,7 @@ class SQLiteStore:
         owner: str,
         conversation: str,
         originals: Mapping[str, str],
+        *,
         lacking: texts.MissingOriginals,
         now: float,
     ) -> bytes:
@@ -101,8 +100,8 @@ class SQLiteStore:
         wanted = {ref: originals[ref] for ref in lacking.refs}
 
         def work(c: Connection) -> bytes:
-            row = texts.ensure_conversation(c, owner, conversation, now)
-            texts.keep_originals(c, row, wanted, ready, now)
+            row = texts.ensure_conversation(c, owner, conversation, time=now)
+            texts.keep_originals(c, row, texts=wanted, ready=ready, time=now)
             return self._stamp(c)
 
         return self._database.write(work)
@@ -136,14 +135,14 @@ class SQLiteStore:
 
     def facts(self, conversation: str) -> Facts:
         """Return the facts of a conversation, from all processes."""
-        return self._database.read(lambda c: known_facts.read_facts(c, conversation))
+        return self._database.read(lambda c: record_tables.read_facts(c, conversation))
 
     def add_facts(self, conversation: str, facts: Facts) -> None:
         """Write facts for all processes; durable on return, the first writer wins."""
-        new = known_facts.new_fact_rows(facts, self.facts(conversation))
+        new = record_tables.new_fact_rows(facts, self.facts(conversation))
         if new:
             now = self._clock()
-            self._database.write(lambda c: known_facts.write_facts(c, conversation, new, now))
+            self._database.write(lambda c: record_tables.write_facts(c, conversation, new, now))
 
     def record(self, record: RequestRecord) -> bool:
         """Queue a record without blocking. False: the queue is full and the record is lost."""
@@ -156,13 +155,13 @@ class SQLiteStore:
 
     def add_rejected(self, case: RejectedRequest) -> None:
         """Write a compacted request that the provider rejected."""
-        small = cases.bound_rejected(case)
+        small = record_tables.bound_rejected(case)
         body = msgspec.json.encode(small)
-        self._database.write(lambda c: cases.write_rejected(c, small, body))
+        self._database.write(lambda c: record_tables.write_rejected(c, small, body))
 
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
         """Return the rejected requests, the latest first."""
-        return self._database.read(lambda c: cases.read_rejected(c, owner))
+        return self._database.read(lambda c: record_tables.read_rejected(c, owner))
 
     def conversations(
         self, owner: str | None, *, behind: tuple[float, int] | None = None, limit: int = 50
@@ -177,7 +176,7 @@ class SQLiteStore:
     ) -> list[RequestRecord]:
         """Return a conversation's requests in order, without their edits."""
         return self._database.read(
-            lambda c: record_tables.read_requests(c, conversation, owner, after, limit)
+            lambda c: record_tables.read_requests(c, conversation, owner, after=after, limit=limit)
         )
 
     def lineage(self, conversation: str, owner: str | None) -> list[RequestLineage]:
@@ -194,7 +193,7 @@ class SQLiteStore:
     ) -> list[RequestRecord]:
         """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
         return self._database.read(
-            lambda c: record_tables.read_notable(c, owner, since, behind, limit)
+            lambda c: record_tables.read_notable(c, owner, since=since, behind=behind, limit=limit)
         )
 
     def prior_requests(
@@ -217,7 +216,7 @@ class SQLiteStore:
     ) -> list[PeriodTotal]:
         """Return sums per period of `step` seconds; periods without requests are omitted."""
         return self._database.read(
-            lambda c: record_tables.read_totals(c, owner, since, until, step)
+            lambda c: record_tables.read_totals(c, owner, since=since, until=until, step=step)
         )
 
     def forget(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...pricing import CacheTerms
-from ...sessions.session import Usage
+from ...pricing import CacheTerms, Usage
 
 _MILLION = 1e6
 _MOST_OF_IT = 0.5

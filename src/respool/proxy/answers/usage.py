@@ -14,8 +14,8 @@ from typing import Final, cast
 from msgspec import Struct
 
 from ...errors import MAX_VALUE
+from ...pricing import Usage
 from ...sessions.session import (
-    Usage,
     anthropic_usage,
     chat_usage,
     gemini_usage,

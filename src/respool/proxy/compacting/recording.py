@@ -18,7 +18,7 @@ from ...facts import Facts
 from ...markers import reference
 from ...pricing import terms_for
 from ...replay.money import priced
-from ...store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store, StoredUsage
+from ...store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store
 from ..answers.billing import Bill, Sizes, bill_of, observed_bill
 from ..answers.calibration import Calibrations
 from ..answers.usage import Told, UsageReader
@@ -95,7 +95,7 @@ class Recording:
         # Now, and not when it is written: the next request may be over before that.
         new = doing.untold(doing.decision) if recorded else ()
         if doing.about is not None:
-            doing.about.usage, doing.about.edits = _usage(told), len(new)
+            doing.about.usage, doing.about.edits = told.usage, len(new)
             doing.about.answered_by, doing.about.stop = told.model or "", told.stop or ""
         if recorded:
             self._over.append((doing, new, status if how != "unreachable" else 0, told))
@@ -162,7 +162,7 @@ class Recording:
             tokens_before=decision.before,
             tokens_after=decision.after,
             saved=decision.before - decision.after,
-            usage=_usage(told),
+            usage=told.usage,
             cost_before=None if bill is None else bill.without,
             cost_after=None if bill is None else bill.paid,
             cost_uncached=None if bill is None else bill.uncached,
@@ -256,10 +256,3 @@ def _break(decision: Decision, new: tuple[Edit, ...]) -> str:
     if not decision.last.time or decision.epochs <= decision.last.epochs:
         return ""
     return ", ".join(sorted({edit.reason for edit in new})) or "edits"
-
-
-def _usage(told: Told) -> StoredUsage | None:
-    found = told.usage
-    if found is None:
-        return None
-    return StoredUsage(found.input, found.cache_read, found.cache_write, found.output)

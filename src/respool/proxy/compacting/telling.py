@@ -9,9 +9,8 @@ from ...compaction.window import is_output_sensitive
 from ...engine import FoldedRequest
 from ...facts import MAX_LOOKBACK_REQUESTS, BreakpointMode, Facts
 from ...limits import window_for_prompt
-from ...pricing import BREAKPOINT_USAGES, terms_for
+from ...pricing import BREAKPOINT_USAGES, Usage, terms_for
 from ...providers.cache_breakpoints import client_breakpoints
-from ...sessions.session import Usage
 from ...wire.base import FormatName, RequestBody
 from .decision import Decision
 from .reading import Read

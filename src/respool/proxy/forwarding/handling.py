@@ -6,7 +6,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from ...store import StoredUsage
+from ...pricing import Usage
 from ...wire.base import FormatName
 from .asgi import Headers
 
@@ -43,7 +43,7 @@ class About(msgspec.Struct, omit_defaults=True):
     ms: float = 0.0  # that respool took
     answered_by: str = ""  # the model that the answer names
     stop: str = ""  # how the answer ended, in the provider's word
-    usage: StoredUsage | None = None  # what the provider reported
+    usage: Usage | None = None  # what the provider reported
 
 
 class Outgoing(msgspec.Struct, frozen=True):

@@ -1,15 +1,15 @@
-// How far the replay can be trusted: the real bill beside it, calibration, what was left unread.
+// Accuracy of the replay: the reported bill, calibration and skipped files.
 
-function trust(section) {
+function accuracy(section) {
   const { recorded, close, calibrations, left, count } = DATA;
   if (count.sessions) section.append(paragraph(`Tokens were counted ${DATA.counter}.`));
   if (recorded) {
     section.append(
-      element("h3", {}, "The replayed bill beside the real one"),
+      element("h3", {}, "The replayed and the reported bill"),
       paragraph(
-        `The provider’s own report is on record for ${plural(recorded.requests, "request")}. Without any compaction, the replay of them comes to `,
-        element("b", {}, beside(replayedShare(recorded))),
-        " was charged.",
+        `The provider reported usage for ${plural(recorded.requests, "request")}. Without compaction, their replayed cost is `,
+        element("b", {}, comparison(replayedShare(recorded))),
+        " the reported cost.",
       ),
       billTable(recorded),
     );
@@ -22,22 +22,22 @@ function trust(section) {
           element(
             "figcaption",
             {},
-            "Replayed over reported cost, a dot a session. Right of the middle: the replay says more than was charged.",
+            "Replayed cost divided by reported cost, one dot per session. Right of the middle the replay is higher.",
           ),
-          place((width) => closeness(close, width)),
+          responsive((width) => accuracyDots(close, width)),
         ),
       );
   } else if (count.sessions)
     section.append(
       note(
-        "No session has a report of the provider’s, so there is nothing to hold the replayed bill against.",
+        "No session has reported usage, so the replayed bill cannot be compared.",
       ),
     );
   if (calibrations.length) {
     section.append(
-      element("h3", {}, "Tokens of a model’s own for one that was counted"),
+      element("h3", {}, "A model’s tokens per counted token"),
       table(
-        "Measured on recorded requests; nine in ten lie within the range",
+        "Measured on recorded requests; 90 % lie within the range",
         [["Model", "words"], ["Factor"], ["Range"], ["Requests"]],
         calibrations.map((one) => [
           one.model,
@@ -48,26 +48,26 @@ function trust(section) {
       ),
     );
   }
-  if (left.length) section.append(element("h3", {}, "Left unread"), ...leftOut(left, count.left));
+  if (left.length) section.append(element("h3", {}, "Skipped files"), ...skippedFiles(left, count.left));
 }
 
-// In money where all of it has a price, as people read bills.
+// In money if all of it has a price, else in tokens of plain input.
 function replayedShare({ replayed, reported }) {
   const field = priced(replayed) && priced(reported) ? "money" : "cost";
   return replayed[field] / reported[field];
 }
 
-function beside(ratio) {
+function comparison(ratio) {
   const off = Math.abs(ratio - 1);
-  if (!Number.isFinite(off) || off < 0.0005) return "what";
+  if (!Number.isFinite(off) || off < 0.0005) return "equal to";
   return `${percent(off)} ${ratio > 1 ? "more than" : "less than"}`;
 }
 
 const CHARGED = [
   ["Read from the cache", "read"],
-  ["Written to it", "write"],
-  ["Written to it for an hour", "write_1h"],
-  ["Neither", "plain"],
+  ["Written to the cache", "write"],
+  ["Written to the cache for an hour", "write_1h"],
+  ["Not cached", "plain"],
 ];
 
 function billTable(recorded) {
@@ -87,23 +87,23 @@ function billTable(recorded) {
   if (priced(reported) && priced(replayed)) {
     lines.push(line("Money", reported.money, replayed.money, dollars));
   }
-  const columns = [["Tokens", "left"], ["Reported"], ["Replayed"], ["Off by"]];
+  const columns = [["Tokens", "left"], ["Reported"], ["Replayed"], ["Difference"]];
   return element(
     "div",
     {},
     table("Prompts as reported and as replayed", columns, lines),
-    note(besidePrompts(recorded)),
+    note(outputAndHead(recorded)),
     explanation(recorded),
   );
 }
 
-function besidePrompts({ output, output_money, hidden, head, warm }) {
+function outputAndHead({ output, output_money, hidden, head, warm }) {
   const money = output_money == null ? "" : ` (${dollars(output_money)})`;
   const others = warm ? `, of which another conversation had cached ${tokens(warm)}` : "";
-  return `Beside the prompts, the model wrote ${tokens(output)} tokens${money}. ${tokens(hidden)} prompt tokens are in no record (hidden reasoning, attachments). System prompt and tools, as the first request shows: about ${tokens(head)} tokens${others}.`;
+  return `The model wrote ${tokens(output)} output tokens${money}. ${tokens(hidden)} prompt tokens are not recorded (hidden reasoning, attachments). System prompt and tools, inferred from the first request: about ${tokens(head)} tokens${others}.`;
 }
 
-// What the real prompts were made of, and what makes the replayed bill differ from the real one.
+// Components of the reported prompts, and causes of the difference between the bills.
 function explanation({ made_of, explained, reported }) {
   const shares = (parts, whole) =>
     Object.entries(parts)
@@ -116,22 +116,22 @@ function explanation({ made_of, explained, reported }) {
   const whyColumns = [["Cause", "words"], ["Tokens of plain input"], ["Of the bill"]];
   const madeColumns = [["Part", "words"], ["Tokens"], ["Of all"]];
   return folded(
-    "What makes the difference",
+    "Causes of the difference",
     why.length > 0 && table("Reported less replayed cost, by cause", whyColumns, why),
-    made.length > 0 && table("What the reported prompts were made of", madeColumns, made),
+    made.length > 0 && table("Components of the reported prompts", madeColumns, made),
   );
 }
 
 const FEW_REASONS = 8;
 
-function leftOut(left, count) {
+function skippedFiles(left, count) {
   const by = new Map();
-  for (const one of left) by.set(one.why, [...(by.get(one.why) ?? []), one]);
+  for (const one of left) by.set(one.reason, [...(by.get(one.reason) ?? []), one]);
   const lists =
     by.size <= FEW_REASONS
-      ? [...by].map(([why, files]) =>
+      ? [...by].map(([reason, files]) =>
           folded(
-            `${why} (${plural(files.length, "file")})`,
+            `${reason} (${plural(files.length, "file")})`,
             element(
               "ul",
               { class: "plain" },
@@ -146,13 +146,13 @@ function leftOut(left, count) {
               "Files that were not replayed",
               [
                 ["File", "words"],
-                ["Why", "words"],
+                ["Reason", "words"],
               ],
-              left.map((one) => [breakable(one.source), one.why]),
+              left.map((one) => [breakable(one.source), one.reason]),
             ),
           ),
         ];
   return count > left.length
-    ? [...lists, note(`${number(count - left.length)} more are not named here.`)]
+    ? [...lists, note(`${number(count - left.length)} more are not listed.`)]
     : lists;
 }

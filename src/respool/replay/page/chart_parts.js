@@ -1,12 +1,12 @@
-// What charts are made of: shapes, scales, colours, and how a person moves along them.
+// Parts of charts: tooltips, responsive holders, text widths, colours and axes.
 
 const COLOURS = 6;
 const OTHERS = "others"; // all groups too small for a colour
 
-const told = (text) => shape("title", {}, text);
+const tooltip = (text) => shape("title", {}, text);
 
-// A place for a drawing, drawn again whenever its width changes.
-function place(draw) {
+// A holder of a drawing, redrawn when its width changes.
+function responsive(draw) {
   const holder = element("div", { class: "chart" });
   let width = 0;
   holder.redraw = () => width && holder.replaceChildren(draw(width));
@@ -26,16 +26,16 @@ function textWidth(text, weight = 400) {
   return ruler.measureText(text).width;
 }
 
-// As much of a text as the room takes.
-function shortened(text, room, weight = 400) {
-  if (textWidth(text, weight) <= room) return text;
+// A text cut to a width.
+function shortened(text, maxWidth, weight = 400) {
+  if (textWidth(text, weight) <= maxWidth) return text;
   let fit = text.length;
-  while (fit > 2 && textWidth(`${text.slice(0, fit)}…`, weight) > room) fit--;
+  while (fit > 2 && textWidth(`${text.slice(0, fit)}…`, weight) > maxWidth) fit--;
   return `${text.slice(0, fit)}…`;
 }
 
-// Nothing taken out is grey; what knows the future is dashed; the others have a colour each.
-function look(policy) {
+// No compaction is grey, policies that know the future are dashed, the others have a colour each.
+function policyStyle(policy) {
   const chosen = DATA.policies.filter((name) => name !== "none" && !FORESIGHT.has(name));
   const at = chosen.indexOf(policy);
   return {
@@ -45,14 +45,14 @@ function look(policy) {
 }
 
 function key(policy) {
-  const { colour, dashed } = look(policy);
+  const { colour, dashed } = policyStyle(policy);
   return element("span", {
     class: `key rule ${colour}${dashed ? " dashed" : ""}`,
     "aria-hidden": "true",
   });
 }
 
-// Of a group in a stack.
+// The colour of a group in a stack.
 const colourOf = (group, at) => (group === OTHERS ? "s0" : `s${(at % COLOURS) + 1}`);
 
 function rows(svg, values, y, left, right, format) {

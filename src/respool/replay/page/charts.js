@@ -1,7 +1,7 @@
-// The charts over time, over a session’s requests, and over sessions.
+// Charts over time, over a session’s requests, and over sessions.
 
-// Filled, what each group came to after; outlined, what all of them came to before.
-function stackedBars(periods, groups, format, width, tell) {
+// Filled: each group with the policy; outlined: all groups as sent.
+function stackedBars(periods, groups, format, width, describe) {
   const height = width < 520 ? 240 : 280;
   const [left, right, top, bottom] = [60, width - 4, 12, height - 28];
   const most = Math.max(1e-9, ...periods.map((one) => Math.max(one.before, one.after))) * 1.05;
@@ -11,18 +11,18 @@ function stackedBars(periods, groups, format, width, tell) {
   const xs = periods.map((_, at) => left + slot * (at + 0.5));
   const highest = format(Math.max(...periods.map((one) => one.before)));
   const reached = `${plural(periods.length, "period")} from ${periods[0].name} to ${periods.at(-1).name}`;
-  const text = `${reached}. The most was ${highest} without compaction.`;
+  const text = `${reached}. The maximum was ${highest} without compaction.`;
   const svg = drawing(width, height, "Money over time, before and after", text, true);
   rows(svg, ticks(0, most, 4), y, left, right, format);
   svg.append(
-    ...periods.map((one, at) => stack(one, groups, xs[at] - bar / 2, bar, y, tell)),
+    ...periods.map((one, at) => stack(one, groups, xs[at] - bar / 2, bar, y, describe)),
     ...periodNames(periods, xs, slot, bar, height - 8, right),
   );
   return { svg, xs, top, bottom };
 }
 
-function stack(period, groups, x, width, y, tell) {
-  const marks = shape("g", { class: "mark" }, told(tell(period).textContent));
+function stack(period, groups, x, width, y, describe) {
+  const marks = shape("g", { class: "mark" }, tooltip(describe(period).textContent));
   let base = 0;
   groups.forEach((group, at) => {
     const value = period.groups.get(group) ?? 0;
@@ -37,7 +37,7 @@ function stack(period, groups, x, width, y, tell) {
   return marks;
 }
 
-// As many names as there is room for.
+// As many period names as fit.
 function periodNames(periods, xs, slot, bar, y, right) {
   const every = Math.ceil(78 / slot);
   return periods.flatMap((period, at) => {
@@ -49,8 +49,8 @@ function periodNames(periods, xs, slot, bar, y, right) {
   });
 }
 
-// The lines of the policies shown, and below the axis the turns that the marked one lost.
-function contextLines(session, shown, marked, width, tell) {
+// One line per policy, and below the axis the turns that the selected one lost.
+function contextLines(session, shown, marked, width, describe) {
   const height = width < 520 ? 240 : 300;
   const plane = { left: 52, right: width - 8, top: 14, bottom: height - 36 };
   const scores = session.scores.filter((score) => shown.has(score.policy) && score.points.length);
@@ -61,7 +61,7 @@ function contextLines(session, shown, marked, width, tell) {
   const last = Math.max(1, ...all.map(([request]) => request));
   const x = scale(0, last, plane.left, plane.right);
   const y = scale(0, most, plane.bottom, plane.top);
-  const text = scores.map(inWords).join(". ");
+  const text = scores.map(describeContext).join(". ");
   const svg = drawing(width, height, "Context per request", text, true);
   rows(svg, ticks(0, most, 4), y, plane.left, plane.right, tokens);
   requestAxis(svg, last, x, plane, height);
@@ -72,11 +72,11 @@ function contextLines(session, shown, marked, width, tell) {
     ...new Set(scores.flatMap((score) => score.points.map(([request]) => request))),
   ];
   requests.sort((one, other) => one - other);
-  movable(svg, width, requests.map(x), plane.top, plane.bottom, (at) => tell(requests[at], scores));
+  movable(svg, width, requests.map(x), plane.top, plane.bottom, (at) => describe(requests[at], scores));
   return svg;
 }
 
-function inWords({ policy, points }) {
+function describeContext({ policy, points }) {
   const longest = Math.max(...points.map(([, size]) => size));
   return `${policy}: longest prompt ${tokens(longest)} tokens, last ${tokens(points.at(-1)[1])}`;
 }
@@ -99,25 +99,25 @@ function windowLine(window, y, { left, right }) {
 }
 
 function contextLine({ policy, points }, x, y) {
-  const { colour, dashed } = look(policy);
+  const { colour, dashed } = policyStyle(policy);
   const at = points.map(([request, size]) => `${x(request).toFixed(1)} ${y(size).toFixed(1)}`);
   const kind = `line stroke ${colour}${dashed ? " dashed" : ""}`;
   return shape("path", { class: kind, d: `M${at.join("L")}`, "data-policy": policy });
 }
 
 function lostStrokes({ policy, losses }, x, bottom) {
-  const kind = `lost-turn stroke ${look(policy).colour}`;
+  const kind = `lost-turn stroke ${policyStyle(policy).colour}`;
   return losses.map(({ request }) =>
     shape(
       "path",
       { class: kind, "stroke-width": 2, d: `M${x(request)} ${bottom + 1}v6` },
-      told(`Request ${nth(request)} lost something`),
+      tooltip(`Request ${nth(request)} lost something`),
     ),
   );
 }
 
-// One dot a session: how far the replayed bill is from the reported one.
-function closeness(ratios, width) {
+// One dot per session: the replayed bill divided by the reported one.
+function accuracyDots(ratios, width) {
   const height = 96;
   const off = Math.min(0.5, Math.max(0.05, ...ratios.map((ratio) => Math.abs(ratio - 1)))) * 1.05;
   const [left, right, base] = [14, width - 14, height - 26];
@@ -126,7 +126,7 @@ function closeness(ratios, width) {
   const svg = drawing(
     width,
     height,
-    "Replayed bill over reported bill, a dot a session",
+    "Replayed bill divided by reported bill, one dot per session",
     `Half of ${plural(ratios.length, "session")} lie below ${number(middle, 3)}.`,
   );
   svg.append(shape("line", { class: "axis", x1: left, x2: right, y1: base + 6, y2: base + 6 }));
@@ -155,7 +155,7 @@ function closeness(ratios, width) {
         shape(
           "circle",
           { class: "mark fill s1", opacity: 0.75, cx: slot * 6, cy: base - at * step, r: 2.75 },
-          told(`replayed ${change(ratio)}`),
+          tooltip(`replayed ${change(ratio)}`),
         ),
       ),
     );

@@ -1,26 +1,26 @@
-// Where the tokens went: bars by kind, tool and age.
+// Cost breakdown: bars by kind, tool and age.
 
 function spent(section) {
   section.append(
     paragraph(
-      "Without any compaction, each thing counted as often as it was sent. Hatched: results that no later action used.",
+      "Without compaction; content counts each time it was sent. Hatched: results that no later action used.",
     ),
   );
   section.append(spentTables(DATA.spent));
-  section.append(element("h3", {}, "Circles"), paragraph(circlesTold(DATA.circles)));
+  section.append(element("h3", {}, "Loops"), paragraph(describeLoops(DATA.loops)));
 }
 
-function circlesTold(circles) {
-  if (!circles.count) return "No session went in circles.";
+function describeLoops(loops) {
+  if (!loops.count) return "No loop was found.";
   const none = DATA.totals[0].bill.cost;
-  const share = none ? ` (${percent(circles.cost / none, 2)} of the bill)` : "";
-  const spoken = number(circles.told_after / circles.count, 1);
-  const made = number(circles.calls / circles.count, 1);
+  const share = none ? ` (${percent(loops.cost / none, 2)} of the bill)` : "";
+  const advised = number(loops.advised_after / loops.count, 1);
+  const made = number(loops.calls / loops.count, 1);
   return (
-    `${plural(circles.count, "circle")} in ${plural(circles.sessions, "session")}: ` +
-    `${plural(circles.again, "call")} brought nothing new, ` +
-    `${tokens(circles.tokens)} tokens${share}. The detector would have spoken ` +
-    `after ${spoken} of ${made} calls on average.`
+    `${plural(loops.count, "loop")} in ${plural(loops.sessions, "session")}: ` +
+    `${plural(loops.again, "call")} brought nothing new, ` +
+    `${tokens(loops.tokens)} tokens${share}. The detector would have advised ` +
+    `after ${advised} of ${made} calls on average.`
   );
 }
 
@@ -71,7 +71,7 @@ function hatchedBar(share, most) {
       role: "img",
       "aria-label": `${share.name}: ${tokens(share.tokens)} tokens, ${tokens(share.unused)} of them unused`,
     },
-    told(`${share.name}: ${tokens(share.tokens)} tokens, ${tokens(share.unused)} of them unused`),
+    tooltip(`${share.name}: ${tokens(share.tokens)} tokens, ${tokens(share.unused)} of them unused`),
     shape(
       "defs",
       {},

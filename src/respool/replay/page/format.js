@@ -1,14 +1,14 @@
-// What the page says: numbers, dates and names as people read them, and the elements they stand in.
+// Formatting of numbers, dates and names, and the elements that hold them.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const BASE = Math.max(
   0,
   DATA.totals.findIndex((total) => total.policy === "none"),
 );
-const FORESIGHT = new Set(["floor", "oracle"]); // they know what was needed later: limits, no choices
+const FORESIGHT = new Set(["floor", "oracle"]); // they know the future: limits, not choices
 const DAY = 86_400_000;
 
-// A long name may go on in the next line after these.
+// Allow line breaks in a long name after these characters.
 function breakable(text) {
   const parts = text.split(/(?<=[_/.:-]+)(?=[^_/.:-])/);
   return element(
@@ -63,14 +63,14 @@ function duration(seconds) {
   return plural(Math.round(seconds / 86400), "day");
 }
 
-// Requests are counted from 0 in the data, and from 1 for people.
+// Requests count from 0 in the data and from 1 on the page.
 const nth = (request) => number(request + 1);
 
 const sent = (bill) => bill.read + bill.write + bill.write_1h + bill.plain;
 const priced = (bill) => bill.money != null;
 const price = (bill) => (priced(bill) ? dollars(bill.money) : tokens(bill.cost));
 
-// All-in is known in tokens; in dollars it is as much more than the bill.
+// All-in is known in tokens; in dollars it is scaled by the same ratio to the bill.
 function allInPrice(score) {
   if (!priced(score.bill)) return tokens(score.all_in);
   return dollars(score.bill.money * (score.bill.cost ? score.all_in / score.bill.cost : 1));
@@ -91,9 +91,9 @@ function meaning(policy) {
   if (counted)
     return `old results cleared above ${counted[2]}${counted[3] ? SPACE + "k" : ""} tokens`;
   return {
-    none: "nothing taken out: what was sent",
-    safe: "respool as it comes",
-    lean: "respool, cutting more",
+    none: "no compaction: the requests as sent",
+    safe: "respool's default",
+    lean: "respool, with more cuts",
     floor: "the limit: knows what was used later",
     oracle: "knows what was used later",
   }[policy];
@@ -105,14 +105,14 @@ const reason = (name) => [
   REASONS[name] ? ` ${REASONS[name]}` : null,
 ];
 
-// A box that scrolls sideways when its content is too wide, and can then be reached by keyboard.
+// A box that scrolls sideways if its content is too wide, and then takes the keyboard focus.
 function scrolling(name, content) {
   const box = element("div", { class: "box", role: "group", "aria-label": name }, content);
-  const judge = () => {
+  const updateFocus = () => {
     if (box.scrollWidth > box.clientWidth) box.setAttribute("tabindex", "0");
     else box.removeAttribute("tabindex");
   };
-  new ResizeObserver(judge).observe(box);
+  new ResizeObserver(updateFocus).observe(box);
   return box;
 }
 

@@ -1,11 +1,11 @@
-// The policy that is looked at, and the headline: what was spent, and what it would have saved.
+// The chosen policy, and the headline: cost and savings.
 
 const BASE_TOTAL = DATA.totals[BASE];
 const TRIED = DATA.totals.filter((total) => total !== BASE_TOTAL);
 const HEAD = headPolicy();
-const chosen = { policy: HEAD?.policy ?? BASE_TOTAL?.policy, heard: [] };
+const chosen = { policy: HEAD?.policy ?? BASE_TOTAL?.policy, listeners: [] };
 
-// `safe` where it was tried, else the cheapest policy that could really be chosen.
+// `safe` if it was replayed, else the cheapest policy that does not know the future.
 function headPolicy() {
   const real = TRIED.filter((total) => !FORESIGHT.has(total.policy));
   const best = [...real].sort((a, b) => (a.all_in_ratio ?? 9) - (b.all_in_ratio ?? 9))[0];
@@ -15,7 +15,7 @@ function headPolicy() {
 function choose(policy) {
   chosen.policy = policy;
   for (const select of document.querySelectorAll("select.policy")) select.value = policy;
-  for (const hear of chosen.heard) hear();
+  for (const listener of chosen.listeners) listener();
 }
 
 function policyChoice(text) {
@@ -64,7 +64,7 @@ function emptyHeadline(section) {
       "p",
       { class: "verdict" },
       DATA.count.left
-        ? `${plural(DATA.count.left, "file")} could not be replayed; what was wrong with each stands below.`
+        ? `${plural(DATA.count.left, "file")} could not be replayed; the reasons are listed below.`
         : [
             "There was nothing to replay. Name the files or folders that hold transcripts: ",
             code("respool replay PATH"),
@@ -83,13 +83,13 @@ function verdict() {
     return element(
       "p",
       { class: "verdict" },
-      "No policy was tried beside ",
+      "No policy was replayed except ",
       code("none"),
-      ", so this page says only what was spent.",
+      ", so this page shows the cost only.",
     );
   }
   const bill = BASE_TOTAL.bill;
-  // Of what the headline names: dollars, or the tokens that all ratios are in.
+  // In the headline's unit: dollars, or tokens of plain input.
   const off = 1 - (bill.money ? allInMoney(HEAD) / bill.money : (HEAD.all_in_ratio ?? 1));
   const worth = priced(bill)
     ? dollars(Math.abs(bill.money - allInMoney(HEAD)))
@@ -109,7 +109,7 @@ function verdict() {
     { class: "verdict" },
     code(HEAD.policy),
     `${limit} ${saved} and ${lost}.`,
-    HEAD.lost_turns ? " What asking again would cost is counted." : "",
+    HEAD.lost_turns ? " The cost of refetching is included." : "",
   );
 }
 
@@ -121,20 +121,20 @@ function asides() {
   const found = [];
   const kinds = [
     count.children && `${number(count.children)} of sub-agents`,
-    count.parts && `${number(count.parts)} that go on after an agent’s own compaction`,
+    count.parts && `${number(count.parts)} that continue after an agent’s own compaction`,
   ].filter(Boolean);
   if (kinds.length) {
     found.push(
-      `Below they are ${plural(count.sessions, "session")}, for some count on their own: ${kinds.join(", ")}.`,
+      `Below they are listed as ${plural(count.sessions, "session")}, which include ${kinds.join(", ")}.`,
     );
   }
   if (count.unpriced && count.unpriced < count.sessions) {
     found.push(
-      `${plural(count.unpriced, "session has", "sessions have")} a model without a known price: not in the dollars, but in all ratios.`,
+      `${plural(count.unpriced, "session has", "sessions have")} a model without a known price: counted in all ratios, not in dollars.`,
     );
   } else if (count.unpriced) {
     found.push(
-      "No price is known for these models, so costs are in tokens of plain input: what is read from a cache counts less, what is written to it may count more.",
+      "No price is known for these models, so costs are in tokens of plain input: cache reads count less, cache writes may count more.",
     );
   }
   return found;

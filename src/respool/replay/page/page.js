@@ -1,4 +1,4 @@
-// The start: light and dark, and what fills the sections.
+// Start of the page: theme and sections.
 
 switchThemes(document.getElementById("theme"));
 
@@ -8,7 +8,7 @@ const SECTIONS = [
   ["spent", "Tokens", spent, some],
   ["time", "Time", time, some],
   ["sessions", "Sessions", sessions, some],
-  ["trust", "Trust", trust, some || DATA.left.length > 0],
+  ["trust", "Accuracy", accuracy, some || DATA.left.length > 0],
 ];
 headline(document.getElementById("headline"));
 for (const [id, text, fill, wanted] of SECTIONS) {

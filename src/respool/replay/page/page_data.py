@@ -210,8 +210,8 @@ def _session_data(
         "scores": [_score_data(score, limits, detailed=detailed) for score in session.scores],
         "spent": _breakdown_data(session.spent, _MAX_SESSION_TOOLS),
         "samples": (),  # calibrations are made of them
-        "circles": session.circles[:_MAX_REQUESTS],
-        "circle_count": len(session.circles),
+        "loops": session.loops[:_MAX_REQUESTS],
+        "loop_count": len(session.loops),
     }
 
 

@@ -1,9 +1,9 @@
-// What each policy would have done: charts, numbers, what was taken out.
+// Policies compared: charts, figures and cuts.
 
 function policies(section) {
   const totals = DATA.totals;
   if (!TRIED.length) {
-    section.querySelector("h2").textContent = "How the sessions went";
+    section.querySelector("h2").textContent = "Sessions without compaction";
     return section.append(policyTable(totals), glossary());
   }
   section.append(
@@ -16,8 +16,8 @@ function policies(section) {
       element(
         "figure",
         {},
-        element("h3", {}, "Cost and loss of each"),
-        place((width) => policyBars(totals, width)),
+        element("h3", {}, "Cost and lost turns of each policy"),
+        responsive((width) => policyBars(totals, width)),
       ),
       element(
         "figure",
@@ -28,7 +28,7 @@ function policies(section) {
           {},
           "Down and to the left is better; the dashed line joins the policies that no other beats. Small losses are drawn larger.",
         ),
-        place((width) => frontier(totals, width)),
+        responsive((width) => frontier(totals, width)),
       ),
     ),
     element("h3", {}, "In numbers"),
@@ -36,15 +36,15 @@ function policies(section) {
     glossary(),
   );
   const cuts = element("div");
-  const tell = () =>
+  const update = () =>
     cuts.replaceChildren(...cutsOfAll(DATA.totals.find((t) => t.policy === chosen.policy)));
-  chosen.heard.push(tell);
+  chosen.listeners.push(update);
   section.append(
-    element("h3", {}, "What was taken out, and why"),
+    element("h3", {}, "Cuts by reason"),
     element("div", { class: "controls" }, policyChoice("Policy")),
     cuts,
   );
-  tell();
+  update();
 }
 
 function policyTable(totals) {
@@ -61,7 +61,7 @@ function policyTable(totals) {
     ],
     [
       "All-in",
-      "the bill and what asking again would cost, as a ratio",
+      "the bill and the cost of refetching, as a ratio",
       (total) => element("b", {}, number(total.all_in_ratio, 3)),
     ],
     ["Bill", "prompts alone, as a ratio", (total) => number(total.bill_ratio, 3)],
@@ -78,15 +78,15 @@ function policyTable(totals) {
     ],
     ["Lines kept", "lines that next actions used", (total) => percent(total.lines_recall)],
     ["Peak", "longest prompt without its head, as a ratio", (total) => number(total.peak_ratio, 2)],
-    ["Sessions that got dearer", "by over 1 %", (total) => number(total.worse)],
+    ["Sessions that cost more", "by over 1 %", (total) => number(total.worse)],
     ["Sessions that filled the window", "", (total) => number(total.full)],
     [
       "Lasts",
       "requests until the window is full, as a ratio",
       (total) => (total.lasts == null ? "–" : number(total.lasts, 2)),
     ],
-    ["Invalid requests", "that the provider would refuse", (total) => number(total.invalid)],
-    ["Prefix breaks", "the cache behind them is lost", (total) => number(broken(total))],
+    ["Invalid requests", "that the provider would reject", (total) => number(total.invalid)],
+    ["Prefix breaks", "the cache after them is lost", (total) => number(broken(total))],
     [
       "Read again after a cut",
       "per 100 requests, and the tokens of it",
@@ -96,12 +96,12 @@ function policyTable(totals) {
           : "–",
     ],
     [
-      "Read again while it stood",
+      "Read again with an intact copy",
       "per 100 requests",
       (total) => (total.again ? number(per100(total.again.standing), 2) : "–"),
     ],
     [
-      "Milliseconds a request",
+      "Milliseconds per request",
       "and the slowest",
       (total) => (total.ms ? `${number(total.ms, 1)} (${number(total.worst_ms)})` : "–"),
     ],
@@ -114,8 +114,8 @@ function policyTable(totals) {
     element("span", {}, name, element("span", { class: "about" }, about)),
     ...totals.map(value),
   ]);
-  const told = "ratios are to nothing taken out, in tokens of plain input";
-  return table(`Every policy over all sessions; ${told}`, columns, body, { class: "policies" });
+  const unit = "ratios are to no compaction, in tokens of plain input";
+  return table(`Every policy over all sessions; ${unit}`, columns, body, { class: "policies" });
 }
 
 function policyHead(policy) {
@@ -130,16 +130,16 @@ function policyHead(policy) {
 
 function glossary() {
   const words = [
-    ["Bill", "What the provider charges for the prompts, by its cache: reads, writes, the rest."],
+    ["Bill", "The provider’s charge for the prompts: cache reads, cache writes and the rest."],
     [
       "All-in",
-      "The bill, and what asking again would cost: for each lost turn one more request for each thing lost, and its answer carried on.",
+      "The bill, plus the cost of refetching: for each lost turn one more request per lost source, and its result in all later requests.",
     ],
     [
       "Floor",
       "The limit. It knows the future and keeps of each result only the lines that a later action used.",
     ],
-    ["Captured", "How much of what the floor saves the policy saves too."],
+    ["Captured", "The share of the floor’s savings that the policy achieves."],
     [
       "Names and lines kept",
       "Of the names, paths, numbers and lines that next actions used and the history held, the share still there.",
@@ -147,11 +147,11 @@ function glossary() {
     ["Peak", "The longest prompt of a session, without system prompt and tools."],
     [
       "Prefix break",
-      "A request that does not begin with all of the one before it, so that the cache of what follows is lost.",
+      "A request that does not extend the previous one, so that the cache after the break is lost.",
     ],
     [
       "Read again",
-      "A read or a run whose answer the history held already, with nothing written in between. The agents that were recorded saw all of it, so they may have asked again without any cut.",
+      "A read or a run whose result the history already held, with no write in between. The recorded agents saw the whole history, so some of these happen without any cut.",
     ],
     [
       "Plain input",
@@ -159,7 +159,7 @@ function glossary() {
     ],
   ];
   return folded(
-    "What the words mean",
+    "Glossary",
     element(
       "dl",
       { class: "glossary" },
@@ -171,14 +171,14 @@ function glossary() {
 function cutsOfAll(total) {
   const found = [];
   if (total.cuts.length) {
-    found.push(cutTable(`Taken out by ${total.policy}, over all sessions`, total.cuts));
+    found.push(cutTable(`Cut by ${total.policy}, over all sessions`, total.cuts));
     if (total.cut_count > total.cuts.length)
       found.push(
-        note(`The ${number(total.cuts.length)} heaviest of ${number(total.cut_count)} kinds.`),
+        note(`The ${number(total.cuts.length)} largest of ${number(total.cut_count)} kinds.`),
       );
   } else
     found.push(
-      note(FORESIGHT.has(total.policy) ? "A limit has no reasons." : "Nothing was taken out."),
+      note(FORESIGHT.has(total.policy) ? "A limit has no reasons." : "Nothing was cut."),
     );
   const causes = Object.entries(total.breaks).sort((a, b) => b[1] - a[1]);
   if (causes.length) {

@@ -1,8 +1,8 @@
-// The charts of policies: cost and loss of each, and cost against loss.
+// Charts of policies: cost and lost turns of each, and cost against lost turns.
 
-const WIDEST_RATIO = 1.6; // a bar beyond it is cut off, and says so with its value
+const WIDEST_RATIO = 1.6; // a longer bar is cut off and labelled with its value
 
-// Where everything of the bars stands, for a width.
+// Layout of the bars for a width.
 function barLayout(totals, width) {
   const narrow = width < 520; // then a name stands above its bar
   const longest = Math.max(...totals.map((total) => textWidth(total.policy, 600)));
@@ -11,7 +11,7 @@ function barLayout(totals, width) {
   const ratios = totals.map((total) => total.all_in_ratio ?? 1);
   const most = Math.min(WIDEST_RATIO, Math.max(1.08, ...ratios));
   const least = Math.max(0, Math.min(0.92, ...ratios) - 0.06);
-  const room = narrow ? 44 : 48; // for the value beside a bar's end
+  const labelWidth = narrow ? 44 : 48; // for the value after a bar's end
   const mostLost = Math.max(0.01, ...totals.map((total) => total.lost));
   return {
     narrow,
@@ -22,7 +22,7 @@ function barLayout(totals, width) {
     row: narrow ? 58 : 36,
     lostAt: width - lostWidth,
     lost: scale(0, mostLost, 0, lostWidth - 48),
-    x: scale(least, most, names + room, width - lostWidth - 64 - room),
+    x: scale(least, most, names + labelWidth, width - lostWidth - 64 - labelWidth),
   };
 }
 
@@ -61,10 +61,10 @@ function policyName(total, top, { narrow, width, names }) {
 }
 
 function barShape(total, kind, x, y, width, title) {
-  const { colour, dashed } = look(total.policy);
+  const { colour, dashed } = policyStyle(total.policy);
   const opacity = dashed ? 0.55 : null;
   const attributes = { class: `${kind} fill ${colour}`, opacity, x, y, width, height: 18 };
-  return shape("rect", { ...attributes, "data-policy": total.policy }, told(title));
+  return shape("rect", { ...attributes, "data-policy": total.policy }, tooltip(title));
 }
 
 function costBar(total, top, { x, most }) {
@@ -94,12 +94,12 @@ function lossBar(total, top, { lost, lostAt }) {
   ];
 }
 
-// Small losses are stretched (a square root), ratios are on a logarithm, and what is far out to the
-// right stands at the edge: most policies worth a look lie close together.
+// Losses are on a square-root scale, ratios on a logarithmic one, and points far to the right are
+// drawn at the edge: most policies of interest lie close together.
 function frontier(totals, width) {
   const height = Math.max(260, Math.min(320, width * 0.7));
   const points = totals.filter((total) => total.all_in_ratio > 0);
-  const plane = { left: 48, right: width - 16, top: 24, bottom: height - 40, ...reach(points) };
+  const plane = { left: 48, right: width - 16, top: 24, bottom: height - 40, ...plotRange(points) };
   const along = scale(Math.log(plane.low), Math.log(plane.high), plane.left, plane.right);
   const up = scale(0, Math.sqrt(plane.mostLost), plane.bottom, plane.top);
   const x = (ratio) => along(Math.log(Math.min(ratio, plane.high)));
@@ -119,7 +119,7 @@ function frontier(totals, width) {
   return svg;
 }
 
-function reach(points) {
+function plotRange(points) {
   const ratios = points.map((total) => total.all_in_ratio);
   return {
     low: Math.min(0.9, ...ratios) * 0.95,
@@ -142,7 +142,7 @@ function planeAxes(svg, { left, right, top, bottom, low, high, mostLost }, x, y,
   }
 }
 
-// Through the policies that no other beats in both; those that know the future do not count.
+// The line through the policies that no other beats in both, without those that know the future.
 function frontierLine(points, x, y) {
   const real = points.filter((t) => !FORESIGHT.has(t.policy));
   const best = real
@@ -163,9 +163,9 @@ function frontierLine(points, x, y) {
   });
 }
 
-// A point and its name; a stroke leads to a name that stands far from it.
+// A point and its name; a leader line connects a distant name.
 function dot(total, x, y, plane, taken) {
-  const { colour, dashed } = look(total.policy);
+  const { colour, dashed } = policyStyle(total.policy);
   const out = total.all_in_ratio > plane.high;
   const text = shortened(total.policy, 120) + (out ? ` · ${number(total.all_in_ratio, 2)} →` : "");
   const wide = textWidth(text);
@@ -179,15 +179,15 @@ function dot(total, x, y, plane, taken) {
     shape(
       "circle",
       { ...kind, cx: x, cy: y, r: 6, "data-policy": total.policy },
-      told(lossAndCost(total)),
+      tooltip(lossAndCost(total)),
     ),
     label(text, at, base),
   ].filter(Boolean);
 }
 
-// The nearest place for a text at a point where it hides no other.
+// The nearest free position for a label at a point.
 function freePlace(x, y, wide, { left, right, top, bottom }, taken) {
-  const onAxis = y > bottom - 10; // beside the point, the axis would run through the text
+  const onAxis = y > bottom - 10; // next to the point, the axis would cross the text
   const beside = onAxis
     ? []
     : [

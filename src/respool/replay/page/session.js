@@ -1,4 +1,4 @@
-// One session: its requests, what was cut and lost, and what was really charged.
+// One session: its requests, cuts, lost turns and reported usage.
 
 function detail(session) {
   const holder = element("div", { class: "session" });
@@ -6,7 +6,7 @@ function detail(session) {
   const below = element("div");
   const drawn = session.scores.some((score) => score.points.length);
   const lines = drawn ? contextFigure(session, policy) : null;
-  const tell = () => {
+  const update = () => {
     below.replaceChildren(...underPolicy(session, scoreOf(session, policy.name)));
     lines?.redraw();
   };
@@ -17,7 +17,7 @@ function detail(session) {
       onchange: () => {
         policy.name = select.value;
         lines?.show(policy.name);
-        tell();
+        update();
       },
     },
     options.map((score) =>
@@ -43,7 +43,7 @@ function detail(session) {
       below,
     );
   holder.append(...aboutSession(session));
-  if (options.length) tell();
+  if (options.length) update();
   return holder;
 }
 
@@ -70,14 +70,14 @@ function sessionFacts(session) {
   );
 }
 
-const ASK = "Point at the chart, or focus it and use the arrow keys.";
+const CHART_HINT = "Point at the chart, or focus it and use the arrow keys.";
 
 function contextFigure(session, policy) {
   const shown = new Set([baseOf(session).policy, policy.name]);
-  const readout = element("output", { "aria-live": "polite" }, ASK);
-  const tell = (...at) => readout.replaceChildren(...contents(requestInWords(...at)));
+  const readout = element("output", { "aria-live": "polite" }, CHART_HINT);
+  const describe = (...at) => readout.replaceChildren(...contents(describeRequest(...at)));
   const marked = () => shown.has(policy.name) && scoreOf(session, policy.name);
-  const holder = place((width) => contextLines(session, shown, marked(), width, tell));
+  const holder = responsive((width) => contextLines(session, shown, marked(), width, describe));
   const group = { class: "controls toggles", role: "group", "aria-label": "Policies drawn" };
   const toggles = element("div", group);
   const fill = () => toggles.replaceChildren(...policyToggles(session, shown, holder.redraw));
@@ -106,13 +106,13 @@ function contextFigure(session, policy) {
   return Object.assign(figure, { redraw: holder.redraw, show });
 }
 
-function requestInWords(request, scores) {
-  const told = scores.map(({ policy, points }) => {
+function describeRequest(request, scores) {
+  const parts = scores.map(({ policy, points }) => {
     const [, size, read, cost] = points.findLast((one) => one[0] <= request) ?? points[0];
     const more = ` (${tokens(read)} from the cache, cost ${tokens(cost)})`;
     return ` · ${policy} ${tokens(size)}${scores.length > 3 ? "" : more}`;
   });
-  return [element("b", {}, `Request ${nth(request)}`), ...told];
+  return [element("b", {}, `Request ${nth(request)}`), ...parts];
 }
 
 function policyToggles(session, shown, redraw) {
@@ -139,11 +139,11 @@ function scoreTable(session) {
     ["Window full at"],
     ["Invalid"],
     ["Prefix breaks"],
-    ["ms a request (slowest)"],
+    ["ms per request (slowest)"],
   ];
   const part = (kept, all) => (all ? percent(kept / all) : "–");
   return table(
-    "This session under each policy; all-in as a ratio to nothing taken out",
+    "This session under each policy; all-in as a ratio to no compaction",
     columns,
     session.scores.map((score) => [
       element("span", {}, key(score.policy), element("span", {}, score.policy)),
@@ -165,7 +165,7 @@ function scoreTable(session) {
 
 function underPolicy(session, score) {
   if (!score) return [];
-  return [...lossesOf(score), ...cutsOf(score), ...breaksOf(score), ...troubles(score)];
+  return [...lossesOf(score), ...cutsOf(score), ...breaksOf(score), ...problems(score)];
 }
 
 const spaced = (texts) => texts.flatMap((text, at) => (at ? [" ", code(text)] : [code(text)]));
@@ -182,7 +182,7 @@ function lossesOf(score) {
     title,
     list(score.losses.slice(0, FIRST_LOSSES)),
     rest.length ? folded(`${plural(rest.length, "more turn")}`, list(rest)) : "",
-    missing > 0 ? note(`${plural(missing, "more turn")} not named here.`) : "",
+    missing > 0 ? note(`${plural(missing, "more turn")} not listed.`) : "",
   ];
 }
 
@@ -214,14 +214,14 @@ function cutsOf(score) {
   if (score.cuts.length)
     found.push(
       cutTable(
-        `Cut by ${score.policy}; tokens saved in the last request in which it was in force`,
+        `Cut by ${score.policy}; tokens saved in the last request with the edit in force`,
         score.cuts,
       ),
     );
   if (score.cut_count > score.cuts.length)
     found.push(
       note(
-        `${number(score.cuts.length)} of ${plural(score.cut_count, "kind")} of cut named; all save ${tokens(score.cut_tokens)} tokens.`,
+        `${number(score.cuts.length)} of ${plural(score.cut_count, "kind")} of cut listed; all save ${tokens(score.cut_tokens)} tokens.`,
       ),
     );
   return found;
@@ -235,8 +235,8 @@ function breaksOf(score) {
   return [
     title,
     table(
-      "Requests that did not begin with all of the one before",
-      [["Cause", "words"], ["Times"], ["Tokens behind the change"], ["At request", "words"]],
+      "Requests that do not extend the previous one",
+      [["Cause", "words"], ["Times"], ["Tokens after the break"], ["At request", "words"]],
       score.breaks.map((cause) => [
         cause.cause,
         number(cause.times),
@@ -247,7 +247,7 @@ function breaksOf(score) {
   ];
 }
 
-function troubles(score) {
+function problems(score) {
   const found = [];
   if (score.invalid_count) {
     found.push(
@@ -274,16 +274,16 @@ function troubles(score) {
 }
 
 function aboutSession(session) {
-  const found = [element("h3", { class: "minor" }, "Where its tokens went"), spentTables(session.spent)];
+  const found = [element("h3", { class: "minor" }, "Cost breakdown"), spentTables(session.spent)];
   if (session.recorded)
-    found.push(element("h3", { class: "minor" }, "As charged and as replayed"), billTable(session.recorded));
-  if (session.circle_count)
+    found.push(element("h3", { class: "minor" }, "Reported and replayed bill"), billTable(session.recorded));
+  if (session.loop_count)
     found.push(
-      element("h3", { class: "minor" }, `Circles (${number(session.circle_count)})`),
+      element("h3", { class: "minor" }, `Loops (${number(session.loop_count)})`),
       element(
         "ul",
         { class: "plain" },
-        session.circles.map((one) => element("li", {}, `${one.kind}: ${one.message}`)),
+        session.loops.map((one) => element("li", {}, `${one.kind}: ${one.message}`)),
       ),
     );
   if (session.notes.length)

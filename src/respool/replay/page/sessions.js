@@ -1,4 +1,4 @@
-// The table of sessions, which sorts and filters.
+// The sortable, filterable table of sessions.
 
 const FIRST_ROWS = 25;
 const COLUMNS = [
@@ -10,7 +10,7 @@ const COLUMNS = [
   { name: "Turns lost", field: "lost" },
 ];
 
-// A session without a price comes after all that have one.
+// Sessions without a price sort after those with one.
 const worth = ({ cost, money }) => (priced(BASE_TOTAL.bill) ? (money ?? cost / 1e12) : cost);
 
 const VALUES = {
@@ -27,7 +27,7 @@ function titleOf(session) {
   return session.started == null ? file : moment(session.started * 1000);
 }
 
-// The last folder of its path that is more than a number: often the project.
+// The last folder of its path that is not a number: often the project.
 function folderOf(session) {
   const folder = session.source
     .split(/[\\/]/)
@@ -75,7 +75,7 @@ function sessionRow(session, open) {
   return Object.assign(row, { session, button });
 }
 
-// The table: what is looked for, how it is sorted, and which sessions are open.
+// State of the table: filter, sort order and open sessions.
 class SessionTable {
   field = "cost";
   down = true;
@@ -104,11 +104,11 @@ class SessionTable {
   }
 
   found() {
-    const told = ({ agent, model, source, id }) =>
+    const searchable = ({ agent, model, source, id }) =>
       `${agent} ${model} ${source} ${id}`.toLowerCase();
     const value = VALUES[this.field];
     return DATA.sessions
-      .filter((session) => told(session).includes(this.words))
+      .filter((session) => searchable(session).includes(this.words))
       .sort((one, other) => (this.down ? 1 : -1) * (value(other) - value(one)));
   }
 
@@ -145,9 +145,9 @@ function sessions(section) {
   const searching = DATA.sessions.length > 5 && element("label", {}, "Find", view.search);
   section.append(
     paragraph(
-      "Open a session for its requests, what was cut from it and what that lost.",
+      "Open a session for its requests, cuts and lost turns.",
       TRIED.length > 0 &&
-        " Saving and turns lost are those of the policy chosen here; the saving counts asking again.",
+        " Saving and lost turns are those of the policy chosen here; the saving includes refetching.",
     ),
     element("div", { class: "controls" }, policyChoice("Policy"), searching),
     scrolling(
@@ -162,13 +162,13 @@ function sessions(section) {
     ),
     view.status,
     view.more,
-    ...leftOutOfSessions().map((text) => note(text)),
+    ...truncationNotes().map((text) => note(text)),
   );
-  chosen.heard.push(() => view.show());
+  chosen.listeners.push(() => view.show());
   view.show();
 }
 
-function leftOutOfSessions() {
+function truncationNotes() {
   const { count } = DATA;
   const found = [];
   if (count.sessions > DATA.sessions.length)
@@ -177,7 +177,7 @@ function leftOutOfSessions() {
     );
   if (DATA.sessions.length > count.detailed)
     found.push(
-      `Requests are drawn for the ${number(count.detailed)} most expensive sessions only; of the others a few lost turns and cuts are named. The complete data: respool replay --json`,
+      `Requests are drawn for the ${number(count.detailed)} most expensive sessions only; of the others a few lost turns and cuts are listed. The complete data: respool replay --json`,
     );
   return found;
 }

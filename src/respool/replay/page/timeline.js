@@ -4,8 +4,8 @@ function periodsOf(days, policy, by, money) {
   const at = DATA.policies.indexOf(policy);
   const base = DATA.policies.indexOf(BASE_TOTAL.policy);
   const worth = (day, index) => (money ? day.money[index] : day.costs[index]) ?? 0;
-  const reach = days.at(-1).day - days[0].day;
-  const unit = reach > 730 ? "month" : reach > 62 ? "week" : "day";
+  const range = days.at(-1).day - days[0].day;
+  const unit = range > 730 ? "month" : range > 62 ? "week" : "day";
   const bucket = { day: (d) => d, week: (d) => d - ((d + 3) % 7), month: (d) => monthStart(d, 0) }[
     unit
   ];
@@ -36,7 +36,7 @@ function monthStart(day, ahead) {
   return Date.UTC(at.getUTCFullYear(), at.getUTCMonth() + ahead, 1) / DAY;
 }
 
-// The largest groups by name, the rest together.
+// The largest groups, and the rest as one.
 function grouped(periods) {
   const sums = new Map();
   for (const period of periods)
@@ -56,7 +56,7 @@ function grouped(periods) {
   return [...kept, OTHERS];
 }
 
-// The chart over time with what tells about it; drawn anew for another policy or grouping.
+// The chart over time with its caption, redrawn for another policy or grouping.
 class Timeline {
   money = priced(BASE_TOTAL.bill);
   format = this.money ? dollars : tokens;
@@ -69,7 +69,7 @@ class Timeline {
     { onchange: () => this.show() },
     ["agent", "model"].map((value) => element("option", { value }, value)),
   );
-  holder = place((width) => this.drawn(width));
+  holder = responsive((width) => this.drawn(width));
 
   periods() {
     return periodsOf(DATA.days, chosen.policy, this.by.value, this.money);
@@ -77,15 +77,15 @@ class Timeline {
 
   drawn(width) {
     const { periods } = this.periods();
-    const tell = (period) => this.told(period);
-    const chart = stackedBars(periods, grouped(periods), axis(this.format), width, tell);
+    const describe = (period) => this.describe(period);
+    const chart = stackedBars(periods, grouped(periods), axis(this.format), width, describe);
     movable(chart.svg, width, chart.xs, chart.top, chart.bottom, (at) =>
-      this.readout.replaceChildren(tell(periods[at])),
+      this.readout.replaceChildren(describe(periods[at])),
     );
     return chart.svg;
   }
 
-  told({ name, before, after }) {
+  describe({ name, before, after }) {
     const off = before ? change(after / before) : "–";
     const then = `, ${this.format(after)} with ${chosen.policy} (${off})`;
     const sent = `: ${this.format(before)} as sent`;
@@ -108,8 +108,8 @@ class Timeline {
 
   introduction(unit) {
     const what = this.money ? "Dollars" : "Tokens of plain input";
-    const filled = `Filled: what it would have been with ${chosen.policy}, asking again included.`;
-    const policy = TRIED.length ? ` ${filled} Outline: as it was sent.` : "";
+    const filled = `Filled: with ${chosen.policy}, refetching included.`;
+    const policy = TRIED.length ? ` ${filled} Outline: as sent.` : "";
     return `${what} for prompts, by the ${unit} a session began in (UTC).${policy}`;
   }
 
@@ -143,10 +143,10 @@ function time(section) {
     folded("As a table", line.values),
     undated ? note(left) : "",
   );
-  chosen.heard.push(() => line.show());
+  chosen.listeners.push(() => line.show());
   line.show();
 }
 
-// Money on an axis needs no cents.
+// Dollars on an axis, without cents.
 const axis = (format) => (value) =>
   format === dollars && Number.isInteger(value) ? `$${number(value)}` : format(value);
