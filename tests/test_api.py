@@ -358,7 +358,7 @@ def test_a_plan_without_repair_repairs_nothing() -> None:
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: respool.compact([], policy={"cap_chars": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
+        (lambda: respool.compact([], policy={"cap_chars": 3}), "policy={'cap_chars': 3}"),  # type: ignore[arg-type]
         (lambda: respool.compact([], policy="lean"), "(Policy.preset('lean'))"),  # type: ignore[arg-type]
         (lambda: respool.compact([], memo={}), "memo={}"),  # type: ignore[arg-type]
         (lambda: respool.plan([], facts={}), "facts={}"),  # type: ignore[arg-type]
