@@ -36,8 +36,8 @@ demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
 test: $(VENV)/.dev ## every test that needs nothing but this repository
 	$(PYTEST) -n $(WORKERS) tests
 
-laws: $(VENV)/.dev ## every law for every pass in every format
-	$(PYTEST) -n $(WORKERS) -m laws tests
+laws: $(VENV)/.dev ## every law for every pass in every format, on more examples
+	THOROUGH=1 $(PYTEST) -n $(WORKERS) -m "laws or drawn" tests
 
 slow: $(VENV)/.dev ## long runs of faults, many seeds, large inputs
 	$(PYTEST) -n $(WORKERS) -m slow tests

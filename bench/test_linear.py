@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respool.tokens import EstimateCounter, ExactCounter, TokenCounter
+from tests import test_source_presets as sources
 from tests.strategies import FORMATS
 from tests.test_laws import CASES, hold_linear
 from tests.test_tokens import HARD, costs_little
@@ -24,3 +25,9 @@ def test_a_million_hard_characters_cost_little_more_than_others(
     kind: str, counter: TokenCounter
 ) -> None:
     costs_little(HARD[kind](1_000_000), counter)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("preset", sources.SOURCES)
+def test_a_sources_preset_too(preset: str, format: str) -> None:
+    sources.test_one_more_turn_costs_one_more_turn(preset, format)

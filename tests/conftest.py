@@ -1,7 +1,7 @@
 """Settings for all tests: no deadline for an example, as machines are noisy; and a model server.
 
 The examples are the same in every run, so that a failure is one of the change at hand; with
-FUZZ=1 in the environment new ones are drawn.
+FUZZ=1 in the environment new ones are drawn. `make laws` draws twice as many, with THOROUGH=1.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ from hypothesis import settings
 
 from respool.store import SQLiteStore
 from tests.e2e.model_server import ModelServer, missing, running
+from tests.effort import examples
 from tests.tables import Rows, rows_of, run_rows
 
-settings.register_profile("respool", deadline=None, derandomize="FUZZ" not in os.environ)
+settings.register_profile(
+    "respool",
+    deadline=None,
+    derandomize="FUZZ" not in os.environ,
+    max_examples=examples(100),
+)
 settings.load_profile("respool")
 for own in [name for name in os.environ if name.startswith("RESPOOL_")]:
     del os.environ[own]  # settings of whoever runs the tests, which are none of theirs
@@ -51,6 +57,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             run_rows(pyfuncitem.obj, rows)
             return True
     return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what draws examples, so that `make laws` draws all of them."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item.obj, "hypothesis"):
+            item.add_marker("drawn")
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from respool import line_search
 from respool.line_search import MAX_PATTERN_CHARS, Unsearchable, searcher, whole_matcher
+from tests.effort import examples
 from tests.support.timing import takes_at_most
 
 ATOMS = st.sampled_from(
@@ -60,7 +61,7 @@ lines = st.text(alphabet="abc Aé1.-x", max_size=12)
 
 
 @given(patterns, st.lists(lines, min_size=1, max_size=4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_it_finds_what_python_finds(pattern: str, texts: list[str]) -> None:
     finds = searcher(pattern)
     for text in texts if r"\B" not in pattern else filter(None, texts):  # Pythons disagree on that

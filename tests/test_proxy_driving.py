@@ -14,11 +14,14 @@ import respool
 from tests.providers.signing_provider import BOUND, TOOLS
 from tests.proxy.random_client import BUDGET, DEADLINE, KEEN, PLANNED, Driver
 
-RUNS = int(os.environ.get("FUZZ", "4"))  # `FUZZ=200` for some minutes
+# One a number of workers in every run, four with `make slow`; `FUZZ=200` for some minutes.
+RUNS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
+if fuzz := int(os.environ.get("FUZZ", "0")):
+    RUNS = [*range(fuzz)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("seed", range(RUNS))
+@pytest.mark.parametrize("seed", RUNS)
 def test_every_law_holds_whatever_happens(tmp_path: Path, seed: int, workers: int):
     """Valid, stable between epochs, signed thoughts where they belong, originals kept, no fault."""
     logging.disable(logging.CRITICAL)  # the faults are wanted

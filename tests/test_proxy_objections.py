@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool.proxy.compacting.objections import LONGEST_TEXT, Kind, Objection, objection_of
+from tests.effort import examples
 
 
 def anthropic(message: str, type: str = "invalid_request_error") -> Any:
@@ -326,7 +327,7 @@ def test_a_packed_body_is_read() -> None:
     assert objection_of(400, [(b"content-encoding", b"rot13")], body).kind == "invalid"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.integers(400, 599),
     st.binary(max_size=200)

@@ -21,6 +21,7 @@ from respool.proxy.answers.unpacking import Unpacking
 from respool.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
 from respool.sessions.session import chat_usage, responses_usage
 from respool.wire.base import FORMATS, FormatName
+from tests.effort import examples
 from tests.support.timing import takes_at_most
 from tests.transcripts import upstream
 
@@ -124,7 +125,7 @@ def test_garbage_is_borne(format: FormatName, garbage: bytes, at: int, encoding:
     assert isinstance(read(format, [garbage, data], encoding), Told)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.text(alphabet='{}[]",:\\ \nadtusge0', max_size=80),
@@ -149,7 +150,7 @@ WANTED = Wanted(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.dictionaries(members, values, max_size=4), st.integers(0, 1 << 16))
 def test_a_value_at_once_and_a_value_in_passing_give_the_same_members(
     value: dict[str, Any], at: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -21,10 +21,10 @@ from respool.passes import PASSES
 from respool.transcript import Part, ReadOnlyTranscript, Ref, TranscriptIndex
 from tests.judges import JUDGES
 from tests.laws import laws
+from tests.laws.examples import Example, Once, examples, is_listed
 from tests.laws.subject import EAGER, PRICED, compactor
 from tests.laws.trial_passes import drop_every_other_exchange, drop_old_reasoning
 from tests.passes.test_protections import drop_all
-from tests.strategies import broken, growing, requests
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 from tests.tools.test_expand_tool import stub_seen
 
@@ -365,32 +365,40 @@ quick = settings(
     ],
 )
 DROPPING = (*PASSES, drop_every_other_exchange, drop_old_reasoning)
-LAWS: dict[str, tuple[Callable[..., None], Any, tuple[Any, ...], dict[str, Any]]] = {
-    "faithful": (laws.faithful, requests, PASSES, {}),
-    "valid": (laws.valid, requests, DROPPING, {"whole": True}),
-    "valid when broken": (laws.valid, broken, DROPPING, {"whole": False}),
-    "small": (laws.small, requests, DROPPING, {}),
-    "stable": (laws.stable, growing, DROPPING, {}),
-    "reproducible": (laws.reproducible, growing, DROPPING, {}),
-    "reversible": (laws.reversible, requests, PASSES, {}),
-    "honest": (laws.honest, requests, PASSES, {}),
-    "idempotent": (laws.idempotent, requests, (), {}),
-}
+USUAL = {"eager": EAGER.replace(advise=True), "priced": PRICED.replace(advise=True)}
+
+
+def hold(usual: Policy, example: Example) -> None:
+    """Hold them to every law, on one example."""
+    format, idle = example.format, dict[Any, Any]()
+    every, dropping, none = (
+        Once(compactor(*passes, format=format, usual=usual), idle)
+        for passes in (PASSES, DROPPING, ())
+    )
+    if is_listed(example.whole):
+        laws.faithful(every, format, example.whole)
+        laws.reversible(every, format, example.whole)
+        laws.honest(every, format, example.whole)
+        laws.valid(dropping, format, example.whole, whole=True)
+        laws.small(dropping, format, example.whole)
+        laws.idempotent(none, format, example.whole)
+    if is_listed(example.broken):
+        laws.valid(dropping, format, example.broken, whole=False)
+    if example.growing:
+        laws.stable(dropping, format, example.growing)
+        laws.reproducible(dropping, format, example.growing)
 
 
 @pytest.mark.usefixtures("on_everything")
 @formats
-@pytest.mark.parametrize("usual", [EAGER, PRICED], ids=["eager", "priced"])
-@pytest.mark.parametrize("law", LAWS)
-def test_the_laws_hold(format: str, usual: Policy, law: str) -> None:
-    check, strategy, passes, extra = LAWS[law]
-    compact = compactor(*passes, format=format, usual=usual.replace(advise=True))
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.laws)])
+def test_the_laws_hold(format: str, times: int) -> None:
+    """Each conversation meets each policy in one of the formats; in all with `make laws`."""
 
     @quick
-    @given(strategy(format))
-    def hold(example: Any) -> None:
-        one = example[-1] if isinstance(example, list) else example
-        if isinstance(one.get(FIELD[format]), list):
-            check(compact, format, example, **extra)
+    @given(examples(format))
+    def run(example: Example) -> None:
+        for name in example.rotated([*USUAL], times):
+            hold(USUAL[name], example)
 
-    hold()
+    run()

@@ -314,7 +314,7 @@ def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -
     return count
 
 
-@pytest.mark.parametrize("result", [300, 3_000])
+@pytest.mark.parametrize("result", [300, pytest.param(3_000, marks=pytest.mark.slow)])
 def test_evaluations_grow_slower_than_the_history(
     monkeypatch: pytest.MonkeyPatch, result: int
 ) -> None:

@@ -26,6 +26,7 @@ from respool.forecast.mentions import Mentions, count_folded_lines, identifiers_
 from respool.forecast.model import call_rate, estimate_risk, forecast_lines, line_risks, load_model
 from respool.history.line_index import argument_text
 from respool.transcript import Ref
+from tests.effort import examples
 from tests.forecast.support import (
     IndexedHistory,
     Turn,
@@ -154,7 +155,7 @@ class TestMentions:
         assert history.mentions.last_mention("/w/loom.py") == 1
         assert history.mentions.last_mention("/w/other.py") == -1
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(st.lists(st.integers(0, 8), max_size=9), st.lists(st.integers(0, 8), max_size=6))
     def test_what_a_shorter_text_lacks(self, had: list[int], has: list[int]):
         original, text = ("\n".join(f" {WORDS[n]}" for n in one) for one in (had, has))

@@ -39,6 +39,7 @@ from respool.transcript import (
     Transcript,
     TranscriptIndex,
 )
+from tests.effort import examples
 from tests.strategies import requests
 from tests.support.formats import Exchange, request
 
@@ -409,7 +410,7 @@ def _changes(draw: st.DrawFn, told: ReadOnlyTranscript, first: int) -> list[Edit
     ]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests("anthropic"), st.data())
 def test_whatever_changes_the_reasoning_that_is_left_is_valid(
     body: dict[str, Any], data: st.DataObject
@@ -434,7 +435,7 @@ def test_whatever_changes_the_reasoning_that_is_left_is_valid(
     assert problems_of(sent) == problems_of(body)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests("anthropic"), st.data())
 def test_behind_any_cut_all_reasoning_goes_and_all_before_it_stays(
     body: dict[str, Any], data: st.DataObject

@@ -6,6 +6,7 @@ import copy
 import json
 from itertools import dropwhile, pairwise
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -35,7 +36,10 @@ from tests.support.formats import request as small_request
 
 formats = pytest.mark.parametrize("format", FORMATS)
 STYLES = ("text", "text-only", "rfc013")
-styles = pytest.mark.parametrize("style", STYLES)
+IN_TURN = "in turn"  # by the history; `make laws` has every style with all of them
+styles = pytest.mark.parametrize(
+    "style", [IN_TURN, *(pytest.param(style, marks=pytest.mark.laws) for style in STYLES)]
+)
 FEW = settings(
     max_examples=25,
     deadline=None,
@@ -43,6 +47,11 @@ FEW = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+def style_for(style: str, history: Any) -> str:
+    """The style whose turn it is, or the one that was asked for."""
+    return STYLES[crc32(repr(history).encode()) % len(STYLES)] if style == IN_TURN else style
 
 
 def told(request: Any, format: str, style: str = "text", policy: Policy = IDLE) -> Any:
@@ -64,9 +73,10 @@ def test_what_comes_out_is_plain_valid_and_alternates(format: str, style: str) -
     @given(requests(format))
     def run(request: Any) -> None:
         nonlocal seen
+        chosen = style_for(style, request)
         kept = copy.deepcopy(request)
         for policy in (IDLE, EAGER):
-            out = told(request, format, style, policy).request
+            out = told(request, format, chosen, policy).request
             assert request == kept, "the caller's request was changed"
             assert not holds_tools(format, out)
             left = [p for p in respool.check(out, format=format) if p.severity == "error"]
@@ -76,13 +86,13 @@ def test_what_comes_out_is_plain_valid_and_alternates(format: str, style: str) -
             if format == "openai-chat" and "other" not in roles:
                 assert JUDGES[format][1](out) == []  # which refuses roles that do not alternate
             if not holds_tools(format, request):
-                assert out == request or style == "text-only"
+                assert out == request or chosen == "text-only"
                 continue
             seen += 1
             assert_alternates(format, out)
             for name in request.keys() - {HISTORY[format], *PROVIDERS[format].definition_fields}:
                 assert out[name] is request[name]
-            offered = style != "text-only" and "tools" in request
+            offered = chosen != "text-only" and "tools" in request
             assert ("tools" in out) == offered
 
     run()
@@ -116,10 +126,11 @@ def test_requests_that_extend_one_another_still_do(format: str, style: str) -> N
     @given(growing(format))
     def run(session: Any) -> None:
         nonlocal seen
+        chosen = style_for(style, session)
         outs = [
             pair
             for policy in (IDLE, EAGER)
-            for pair in pairwise([told(request, format, style, policy) for request in session])
+            for pair in pairwise([told(request, format, chosen, policy) for request in session])
         ]
         for one, after in outs:
             made_up = any(r.code in ("A7", "G7", "G3", "G3a", "R1") for r in one.report.repairs)
@@ -138,8 +149,9 @@ def test_twice_is_once_and_warm_is_cold(format: str, style: str) -> None:
     @FEW
     @given(growing(format))
     def run(session: Any) -> None:
+        chosen = style_for(style, session)
         memo = Memo()
-        how = EAGER.replace(rendering=style)
+        how = EAGER.replace(rendering=chosen)
         for request in session:
             body = json.dumps(request).encode()
             cold = respool.compact(body, format=format, policy=how, memo=None)
@@ -149,7 +161,7 @@ def test_twice_is_once_and_warm_is_cold(format: str, style: str) -> None:
             assert json.loads(cold.request) == json.loads(json.dumps(objects))
             listed = respool.compact(request[HISTORY[format]], format=format, policy=how, memo=None)
             assert isinstance(listed.request, list)
-            again = told(objects, format, style)
+            again = told(objects, format, chosen)
             assert again.request is objects
 
     run()
@@ -161,7 +173,8 @@ def test_the_figures_are_those_of_what_goes_out(format: str, style: str) -> None
     @FEW
     @given(requests(format))
     def run(request: Any) -> None:
-        out = told(request, format, style, EAGER)
+        chosen = style_for(style, request)
+        out = told(request, format, chosen, EAGER)
         report = out.report
         if report.untouched or report.repairs:
             return
@@ -184,11 +197,12 @@ def test_broken_and_pending_histories_become_plain_too(format: str, style: str) 
     @FEW
     @given(broken(format), pending(format))
     def run(request: Any, history: Any) -> None:
-        out = told(request, format, style)
+        chosen = style_for(style, request)
+        out = told(request, format, chosen)
         if not out.report.untouched:
             assert not holds_tools(format, out.request)
         body = {HISTORY[format]: history}
-        ended = told(body, format, style).request
+        ended = told(body, format, chosen).request
         assert not holds_tools(format, ended)
 
     run()

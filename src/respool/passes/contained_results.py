@@ -35,7 +35,7 @@ def containment_offers(view: View, policy: Policy, *, new: bool) -> Iterator[Off
             offer = (
                 None
                 if inner in replaced
-                else _containment_offer(view, policy, inner, outer, earlier)
+                else _containment_offer(view, policy, (inner, outer), earlier)
             )
             if offer is not None:
                 replaced.add(inner)
@@ -79,10 +79,10 @@ def _can_contain(inner: Span, outer: Span) -> bool:
 
 
 def _containment_offer(
-    view: View, policy: Policy, inner: int, outer: int, earlier: Sequence[FileEvent]
+    view: View, policy: Policy, pair: tuple[int, int], earlier: Sequence[FileEvent]
 ) -> Offer | None:
     """Offer a reference to the outer read in place of the inner one, if it has all its lines."""
-    transcript = view.transcript
+    (inner, outer), transcript = pair, view.transcript
     position, other = transcript.exchanges[inner].result, transcript.exchanges[outer].result
     if position is None or other is None:
         return None

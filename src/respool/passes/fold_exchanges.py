@@ -75,7 +75,13 @@ def fold_offers(view: View, tiers: FoldThresholds) -> Iterator[Offer]:
     wanted = _tokens_to_save(view, tiers, first)
     if wanted <= 0:
         return
-    search = _GroupSearch(view, tiers, _existing_groups(view, first), (first, old), wanted)
+    search = _GroupSearch(
+        view=view,
+        tiers=tiers,
+        existing=_existing_groups(view, first),
+        span=(first, old),
+        wanted=wanted,
+    )
     groups, gained = search.grow(ProtectionWaiver())
     if (
         tiers.budget is not None

@@ -12,6 +12,7 @@ from respool.providers.anthropic.check import AnthropicRules, is_plain
 from respool.providers.anthropic.codec import AnthropicCodec
 from respool.providers.base import RuleState, Step, split_steps
 from respool.providers.registry import check_request
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.providers.anthropic.support import (
     COMPACTION,
@@ -342,7 +343,7 @@ def test_nothing_raises_on_any_json(messages: list[Any], fields: Any) -> None:
 
 
 RULES, CODEC_CHECK_ANTHROPIC_PLAIN = AnthropicRules(), AnthropicCodec()
-thorough = settings(max_examples=200, deadline=None)
+thorough = settings(max_examples=examples(200), deadline=None)
 
 texts = st.sampled_from(["a", " ", "", None, 3])
 ids = st.sampled_from(["a", "b", "a b", "", None, []])
@@ -383,7 +384,7 @@ def test_plain_steps_of_sessions_pass_every_rule(request: dict[str, Any]) -> Non
     holds(request["messages"])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.lists(messages, max_size=5))
 def test_plain_steps_of_nearly_sound_histories_pass_every_rule(history: list[Any]) -> None:
     holds(history)

@@ -20,6 +20,7 @@ from respool.providers.placeholders import (
     unpaired_result_text,
 )
 from respool.providers.registry import check_request
+from tests.effort import examples
 from tests.providers.anthropic.support import (
     CODEC,
     COMPACTION,
@@ -641,7 +642,7 @@ turns = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(turns, min_size=1, max_size=4), st.lists(served, max_size=3))
 def test_tools_of_the_provider_are_mended(pairs: list[Any], last: list[Any]) -> None:
     messages = [u(), *(message for pair in pairs for message in pair), m(*last, text())]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from respool.providers.base import Problem, RuleState, Step, split_steps
 from respool.providers.gemini.check import GeminiRules, check_every_rule, is_plain
 from respool.providers.gemini.codec import GeminiCodec
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, pending, requests
 from tests.support.timing import takes_at_most
@@ -366,7 +367,7 @@ def test_one_odd_part_is_plain_only_where_it_passes_every_rule(odd: Any) -> None
             plain_steps([ASK, model(*run), *behind, user(odd)])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(NEARLY)
 def test_what_is_plain_passes_every_rule(contents: list[Any]) -> None:
     plain_steps(contents)

@@ -13,6 +13,7 @@ from respool.providers.base import Problem, RuleState, Step
 from respool.providers.openai_chat.check import OpenAIChatRules, check_every_rule, is_plain
 from respool.providers.openai_chat.codec import OpenAIChatCodec
 from respool.providers.openai_string_limit import MAX_STRING_CHARS
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, histories, pending, requests
 
@@ -426,7 +427,7 @@ def test_one_odd_thing_is_plain_only_where_it_passes_every_rule(fields: Any) -> 
             plain_steps([asks(call()), tool(), {"role": role, **said}], fields)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(NEARLY, FIELDS)
 def test_what_is_plain_passes_every_rule(messages: list[Any], fields: Any) -> None:
     plain_steps(messages, fields)

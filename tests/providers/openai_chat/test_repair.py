@@ -16,6 +16,7 @@ from respool.providers.openai_chat.codec import OpenAIChatCodec
 from respool.providers.openai_chat.repair import MOVED_TEXT, OpenAIChatRepairer
 from respool.providers.openai_string_limit import MAX_STRING_CHARS
 from respool.providers.placeholders import BLANK_TEXT, NO_RESULT_TEXT, unpaired_result_text
+from tests.effort import examples
 from tests.judges import HISTORY_JUDGES
 from tests.strategies import arbitrary_json_messages, broken, requests
 
@@ -400,7 +401,7 @@ def assert_mends(messages: list[Any], fields: Fields) -> None:
         assert all(a is b for a, b in zip(messages, sent, strict=True))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(broken("openai-chat"))
 def test_damage_is_mended(request: dict[str, Any]) -> None:
     assert_mends(request["messages"], request)

@@ -18,6 +18,7 @@ from respool.providers.openai_responses.check import (
     track_plain_ids,
 )
 from respool.providers.openai_responses.codec import KNOWN, OpenAIResponsesCodec, kind_of
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, histories
 
@@ -536,7 +537,7 @@ COMMON = st.builds(
 FIELDS = st.none() | st.sampled_from([{}, {"conversation": "conv_1"}])
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(COMMON, max_size=8), FIELDS)
 @example([call(), output(), output()], None)
 @example([say(id="msg_1"), say("assistant", id="msg_2"), say(id="msg_1")], None)

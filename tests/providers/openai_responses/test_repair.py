@@ -25,6 +25,7 @@ from respool.providers.placeholders import (
     NO_RESULT_TEXT,
     unpaired_result_text,
 )
+from tests.effort import examples
 
 CODEC = OpenAIResponsesCodec()
 RULES = OpenAIResponsesRules()
@@ -621,7 +622,7 @@ def test_a_whole_history_is_left_as_it_is(items: Items, cut: bool):
     assert all(a is b for a, b in zip(new, items, strict=True))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(damaged())
 def test_whatever_happened_is_mended_once_and_the_same_way(items: Items):
     before = json.dumps(items)
@@ -636,7 +637,7 @@ def test_whatever_happened_is_mended_once_and_the_same_way(items: Items):
         assert all(a is b for a, b in zip(new, items, strict=True))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(damaged())
 def test_a_mended_step_is_clean_by_itself(items: Items):
     seen = RuleState()
@@ -671,7 +672,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(JSON, max_size=8),
     st.none() | st.dictionaries(st.sampled_from(["conversation", "input"]), JSON),

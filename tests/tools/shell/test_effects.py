@@ -16,6 +16,7 @@ from respool.tools.paths import can_reach
 from respool.tools.shell.file_programs import has_awk_write, has_sed_write
 from respool.tools.shell.programs import PROGRAMS
 from respool.tools.use import END_OF_FILE
+from tests.effort import examples
 
 TOOLS = Tools()
 
@@ -636,7 +637,7 @@ def ran(script: str, folder: Path) -> str:
     return done.stdout.decode()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script)
 def test_what_a_command_changed_was_told(tmp_path_factory: pytest.TempPathFactory, script: str):
     folder = tmp_path_factory.mktemp("shell")
@@ -692,7 +693,7 @@ piece = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(piece, min_size=1, max_size=4), st.sampled_from([";", "\n", " ; "]))
 @example(pieces=["# w new", "i\\\nw new"], joint=";")  # a comment ends with its line
 def test_a_sed_script_that_writes_is_known_to(
@@ -730,7 +731,7 @@ statement = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(statement, min_size=1, max_size=3), st.sampled_from(["; ", "\n"]))
 def test_an_awk_program_that_writes_is_known_to(
     tmp_path_factory: pytest.TempPathFactory, statements: list[str], joint: str
