@@ -21,7 +21,7 @@ from respool.cli import main as respool_command
 from respool.config import word_for_none
 from respool.edits import REASON_SPECS
 from respool.errors import MAX_VALUE
-from respool.policy import ADVANCED, PRESETS, SETTINGS, Policy, SettingSpec
+from respool.policy import ADVANCED, SETTINGS, Policy, SettingSpec
 from respool.providers.base import RuleSpec
 
 try:
@@ -72,15 +72,6 @@ def _default(name: str) -> str:
     if name == "tools":
         return "none"
     return word_for_none(name) if value is None else _toml(value)
-
-
-def presets() -> str:
-    """Render what each preset sets."""
-    rows = [
-        (_code(name), ", ".join(_code(f"{key} = {_toml(value)}") for key, value in values.items()))
-        for name, values in PRESETS.items()
-    ]
-    return table(("preset", "sets"), [(name, values or "nothing") for name, values in rows])
 
 
 def _toml(value: object) -> str:
@@ -214,7 +205,6 @@ def fallbacks() -> str:
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "settings": lambda: settings(advanced=False),
     "advanced-settings": lambda: settings(advanced=True),
-    "presets": presets,
     "reasons": reasons,
     "anthropic-problems": lambda: problems("anthropic"),
     "openai-chat-problems": lambda: problems("openai_chat"),
