@@ -24,12 +24,13 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from respool.pricing import Growth
 from respool.providers.registry import PROVIDERS
 from respool.replay import calibration
 from respool.replay.prompt_cache import CounterMeasure, TokenMeasure, read_row
 from respool.replay.reconciliation import UNRECORDED_PART
 from respool.replay.recording import infer_head_tokens
-from respool.replay.result import Growth, ReportedUsage, SessionResult
+from respool.replay.result import ReportedUsage, SessionResult
 from respool.replay.runner import ReplayOptions, replay_session
 from respool.sessions.readers import READERS, read_file
 from respool.sessions.session import RecordedSession
@@ -447,7 +448,7 @@ def prompt_errors(found: Sequence[Found]) -> Table:
 def enough(found: Sequence[Found]) -> Table:
     """Number of its own growths that a session needs: fitted on the first, tested on the rest."""
     made = table(
-        f"Growths that a session's own factor needs (in use: {calibration.MIN_GROWTHS})",
+        f"Growths that a session's own factor needs (in use: {calibration.MIN_SAMPLES})",
         "learnt from",
         "growths",
         "median",
@@ -462,7 +463,7 @@ def enough(found: Sequence[Found]) -> Table:
             growths = one.result.samples
             if one.result.agent == "codex" or len(growths) < 26:  # the same sessions in every row
                 continue
-            factor = calibration.median_factor(growths[:count])
+            factor = calibration.factor_of(growths[:count])
             own += [factor / growth.ratio - 1 for growth in growths[21:]]
             family += [default(growth.model) / growth.ratio - 1 for growth in growths[21:]]
         if own:
