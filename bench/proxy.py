@@ -75,7 +75,7 @@ def run_uvicorn(port: Connection, upstream_port: int) -> None:
     async def serve() -> None:
         async with serving(_app(upstream_port)) as running:
             port.send(running.port)
-            await running.ended()
+            await asyncio.Event().wait()  # until the process is ended
 
     asyncio.run(serve())
 
@@ -93,7 +93,7 @@ def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
         app = build_app(_config(upstream_port), CompactionOptions(), log_nothing)
         async with serving(app) as running:
             port.send(running.port)
-            await running.ended()
+            await asyncio.Event().wait()  # until the process is ended
 
     asyncio.run(serve())
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from respool.pricing import Growth
+from respool.pricing import Growth, calibrations
 from respool.providers.registry import PROVIDERS
 from respool.replay import calibration
 from respool.replay.prompt_cache import CounterMeasure, TokenMeasure, read_row
@@ -373,7 +373,7 @@ def models(found: Sequence[Found]) -> Table:
         "sessions",
         "within, held out",
     )
-    for one in calibration.calibrate_models(samples(found)):
+    for one in calibrations(samples(found)):
         own = [f for f in found if any(g.model == one.model for g in f.result.samples)]
         inside = [hit for f in own for hit in within(one.model, f, own)]
         held = f"{100 * sum(inside) / len(inside):.0f} %" if inside else "–"
@@ -393,7 +393,7 @@ def models(found: Sequence[Found]) -> Table:
 def within(model: str, left: Found, found: Sequence[Found]) -> Iterator[bool]:
     """Check if each growth of a session lies within the bounds from the others."""
     others = samples(f for f in found if f is not left)
-    bound = next((c for c in calibration.calibrate_models(others) if c.model == model), None)
+    bound = next((c for c in calibrations(others) if c.model == model), None)
     for growth in left.result.samples:
         if bound is not None and growth.model == model:
             yield bound.low <= growth.ratio <= bound.high
@@ -415,9 +415,7 @@ def growth_errors(found: Sequence[Found]) -> Table:
     for name, may_learn in ways.items():
         off: Errors = []
         for one in estimated:
-            learnt = calibration.calibrate_models(
-                samples(other for other in estimated if may_learn(one, other))
-            )
+            learnt = calibrations(samples(other for other in estimated if may_learn(one, other)))
             factors = {each.model: each.factor for each in learnt}
             for growth in one.result.samples:
                 factor = factors.get(growth.model, default(growth.model))

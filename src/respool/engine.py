@@ -92,7 +92,7 @@ class FoldedRequest(Struct, frozen=True):
     @property
     def boundaries(self) -> list[bytes]:
         """The hash of the history at each of its boundaries."""
-        return self.state.boundaries
+        return self.state.prefix.boundaries
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -103,7 +103,7 @@ class FoldedRequest(Struct, frozen=True):
     def edition(self) -> int:
         """A number that is the same for the very same edits."""
         edits_in_force(self.state)  # numbers them
-        return self.state.outgoing.edition
+        return self.state.rendered.edition
 
     @property
     def originals(self) -> LazyOriginals:
@@ -113,86 +113,93 @@ class FoldedRequest(Struct, frozen=True):
     @property
     def failures(self) -> Mapping[str, str]:
         """The passes that failed, with their errors."""
-        return self.state.failures
+        return self.state.evaluation.failures
 
     @property
     def tokens_before(self) -> int:
         """The tokens of the request as it came, head included."""
-        return self.setting.head + self.state.size
+        return self.context.head + self.state.tokens.estimated_total
 
     @property
     def tokens_after(self) -> int:
         """The tokens of its projection, head included."""
-        return self.tokens_before - self.state.saved
+        return self.tokens_before - self.state.edits.saved
 
     @property
     def epochs(self) -> int:
         """The number of epochs so far."""
-        return self.state.epochs
+        return self.state.evaluation.epochs
 
     @property
     def breakpoints(self) -> BreakpointMode | None:
         """The client's cache breakpoints by the facts; None: no fact says."""
-        return self.state.marks
+        return self.state.evaluation.breakpoint_mode
 
     @property
     def output(self) -> int:
         """The tokens of output that the request asks for; 0: not known."""
-        return self.setting.output
+        return self.context.output_tokens
 
     @property
     def is_bound(self) -> bool:
         """True if the model refuses signed reasoning in another history than the signed one."""
-        return self.setting.binding.bound
+        return self.context.binding.is_bound
 
     def has_reasoning(self) -> bool:
         """True if there is reasoning in the history that no edit has dropped."""
-        units, claimed = self.state.index.units, self.state.claimed
+        units, claimed = self.state.transcript.units, self.state.edits.claimed
         return any(unit.reasoning and unit.reasoning[0] not in claimed for unit in units)
 
     def depends_on_output(self, other: int) -> bool:
         """True if a request for `other` tokens of output may have been decided differently."""
-        return is_output_sensitive(self.state, self.setting, other)
+        return is_output_sensitive(self.state, self.context, other)
 
     def client_cached_tokens(self) -> int:
         """The tokens that a client has cached itself if its newest messages have no breakpoint.
 
         That is the head, and the history up to the last breakpoint.
         """
-        marked = self.body.marked()
-        if self.state.marks != "none" or not marked:
-            return self.setting.head
-        sources = (self.state.sources[part.ref.row] for part in self.state.index.parts)
-        sizes = zip(sources, self.state.sizes, strict=True)
-        return self.setting.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
+        marked = self.body.breakpoint_rows()
+        if self.state.evaluation.breakpoint_mode != "none" or not marked:
+            return self.context.head
+        sources = (self.state.repairs.sources[part.ref.row] for part in self.state.transcript.parts)
+        sizes = zip(sources, self.state.tokens.estimates, strict=True)
+        return self.context.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
 
     def dropped_text(self, edit: Edit) -> str:
         """The longest text that an edit takes out."""
-        texts = [self.state.index.parts[at].text for at in touched_parts(edit, self.state.index)]
+        texts = [
+            self.state.transcript.parts[at].text
+            for at in touched_parts(edit, self.state.transcript)
+        ]
         return max(texts, key=len, default="")
 
     def last_refetched(self) -> list[Refetch]:
         """The latest results that bring again what had been taken out of earlier ones."""
         if not self._has_new_results():
             return []
-        last = frozenset(self.state.index.units[-1].exchanges)
-        return [one for one in self.state.refetched if one.exchange in last]
+        last = frozenset(self.state.transcript.units[-1].exchanges)
+        return [one for one in self.state.refetches.found if one.exchange in last]
 
     def last_loops(self) -> list[str]:
         """Advice on the loops that the latest results show, a sentence or two each."""
         if not self._has_new_results():
             return []
-        units = self.state.index.units
+        units = self.state.transcript.units
         found = advice(
-            TranscriptWithoutAdvice(self.state.index), self.state.ledger, units[-1].answers
+            TranscriptWithoutAdvice(self.state.transcript),
+            self.state.analysis.ledger,
+            units[-1].answers_from,
         )
         return [found[at] for at in sorted(found)]
 
     def _has_new_results(self) -> bool:
-        units, results = self.state.index.units, self.state.index.results
+        units, results = self.state.transcript.units, self.state.transcript.results
         if not units:
             return False
-        return bool(units[-1].exchanges) or (bool(results) and results[-1] >= units[-1].answers)
+        return bool(units[-1].exchanges) or (
+            bool(results) and results[-1] >= units[-1].answers_from
+        )
 
 
 def fold_request(  # noqa: PLR0913 - all that a fold depends on
@@ -755,7 +762,7 @@ class RequestHistory:
     def opening(self) -> bytes:
         """The hash of all messages before the model's first output."""
         codec, count, first = PROVIDERS[self.format].codec, len(self.body), 0
-        while first < count and not codec.model_made(self.body.message(first)):
+        while first < count and not codec.is_model_made(self.body.message(first)):
             first += 1
         prefix = initial_prefix(self.format)
         return chain_prefix(prefix, self.body.identities(0, first)) if first else prefix
@@ -767,12 +774,12 @@ class RequestHistory:
         return self._terms
 
     def _tools(self) -> str:
-        return xxhash.xxh3_64_hexdigest(self.body.head(_TOOLS))
+        return xxhash.xxh3_64_hexdigest(self.body.head_bytes(_TOOLS))
 
     @property
     def is_bound(self) -> bool:
         """True if the model refuses signed reasoning in another history than the signed one."""
-        return binding_of(self.format, complete_fields(self.body.fields, self.given_model)).bound
+        return binding_of(self.format, complete_fields(self.body.fields, self.given_model)).is_bound
 
     @property
     def pricing(self) -> CacheTerms:
@@ -782,12 +789,12 @@ class RequestHistory:
     @property
     def breakpoints(self) -> BreakpointMode:
         """The client's cache breakpoints in this request, as a fact names them."""
-        return client_breakpoints(self.body, self.format).told
+        return client_breakpoints(self.body, self.format).mode
 
     @property
     def cache_lifetime(self) -> float:
         """Seconds after which the provider has surely dropped a cached prefix of this request."""
-        return client_breakpoints(self.body, self.format).lifetime or self.pricing.gone
+        return client_breakpoints(self.body, self.format).ttl_seconds or self.pricing.gone
 
     def window_for(self, tokens: int) -> int:
         """The window in which a prompt of so many tokens fits beside the requested output."""
@@ -817,10 +824,10 @@ class Session:
         """Fold a history under a policy; `output` is for requests that only count tokens."""
         return fold_request(
             history.body,
-            history.format,
-            policy,
-            facts,
-            self._memo,
+            format=history.format,
+            policy=policy,
+            facts=facts,
+            memo=self._memo,
             model=history.given_model,
             output=output,
         )
@@ -834,12 +841,12 @@ class Session:
         """
         return fold_known_prefix(
             history.body,
-            history.format,
-            policy,
-            facts,
-            self._memo,
-            history.given_model,
-            output,
+            format=history.format,
+            policy=policy,
+            facts=facts,
+            memo=self._memo,
+            model=history.given_model,
+            output=output,
         )
 
     def fold_original(self, history: RequestHistory, signed_until: frozenset[str]) -> FoldedRequest:
@@ -849,7 +856,12 @@ class Session:
         """
         facts = Facts(changed=signed_until)
         return fold_request(
-            history.source, history.format, _UNCHANGED, facts, None, model=history.given_model
+            history.source,
+            format=history.format,
+            policy=_UNCHANGED,
+            facts=facts,
+            memo=None,
+            model=history.given_model,
         )
 
     def project(
@@ -862,7 +874,7 @@ class Session:
 
 def breakpoint_lifetime(breakpoints: BreakpointMode) -> float:
     """The seconds that a cached prefix lives with these breakpoints; 0: not known."""
-    return BREAKPOINT_USAGES[breakpoints].lifetime
+    return BREAKPOINT_USAGES[breakpoints].ttl_seconds
 
 
 __all__ = [
@@ -888,68 +900,6 @@ __all__ = [
     "project_request",
     "all_repairs",
 ]
-
-
-# No edit and no repair: the request goes out as it came.
-_UNCHANGED_POLICY = Policy(passes=(), repair=False)
-
-
-class Fallback(Struct, Generic[_Request], frozen=True):
-    """A compaction sent in place of the usual one, and the facts that later requests need."""
-
-    compaction: Compaction[_Request]
-    facts: Facts
-    folded: FoldedRequest
-
-
-def apply_known_edits(
-    request: _Request,
-    *,
-    format: str | None,
-    policy: Policy,
-    facts: Facts,
-    memo: Memo,
-    model: str | None = None,
-    output: int = 0,
-) -> Fallback[_Request] | None:
-    """The request with the edits of its longest known prefix and no others; None: none is known.
-
-    The facts say which boundaries were skipped, so that no edit is made at them later either.
-    """
-    found = fold_known_prefix(
-        request,
-        format=format,
-        policy=policy,
-        facts=facts,
-        memo=memo,
-        model=model,
-        output=output,
-    )
-    if found is None:
-        return None
-    folded, skipped = found
-    return Fallback(build_compaction(folded, request), skipped, folded)
-
-
-def restore_original(
-    request: _Request,
-    *,
-    format: str | None = None,
-    sent: Facts | None = None,
-    model: str | None = None,
-) -> Fallback[_Request]:
-    """The request without the reasoning that was signed for what was sent in its place.
-
-    `sent.left_alone` are the prefixes up to which projections were sent; without them, all of it.
-    """
-    body = read_body(request)
-    here = prefix_hash(body, detect_format(body, format), None)
-    until = frozenset({here}) if sent is None else sent.left_alone
-    facts = Facts(changed=until)
-    folded = fold_request(
-        request, format=format, policy=_UNCHANGED_POLICY, facts=facts, memo=None, model=model
-    )
-    return Fallback(build_compaction(folded, request), Facts(left_alone=until), folded)
 
 
 _SAFE_RATIO = 0.97  # of the budget: joining messages takes a token or two

@@ -55,7 +55,7 @@ def proxied(
 
     def make() -> Any:
         return build_app(
-            config, CompactionOptions(policy=policy), log_nothing, heard=records.append
+            config, CompactionOptions(policy=policy), log_nothing, listener=records.append
         )
 
     with serving_in_thread(make) as running_here:

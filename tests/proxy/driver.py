@@ -280,8 +280,8 @@ class Driver:
         middleware, decider, store = self.servers[at]
         decider._guard._pending.clear()
         middleware._recorder._ended.clear()
-        with store._recorder._changed:
-            store._recorder._waiting.clear()
+        with store._queue._changed:
+            store._queue._waiting.clear()
         await middleware.stop()
         self.servers[at] = self._server()
 

@@ -152,7 +152,7 @@ def test_what_extends_a_request_is_the_same_conversation(
 ) -> None:
     messages = render(format, conversation)[HISTORY[format]]
     assume(isinstance(messages, list))  # one text is no history
-    made = (at for at, one in enumerate(messages) if PROVIDERS[format].codec.model_made(one))
+    made = (at for at, one in enumerate(messages) if PROVIDERS[format].codec.is_model_made(one))
     first = next(made, len(messages))
     for count in range(first, len(messages) + 1):
         assert found(messages[:count], format) == found(messages, format)

@@ -227,16 +227,16 @@ def build_app(
     )
     recorder = Recorder(store, listener)
     _open(store)
-    compactor = Compactor(decider, recorder, options, salt=store.salt_so_far)
+    compactor = Compactor(decider, recorder, options, salt=store.provisional_salt)
     metrics = Metrics()
     health = HealthEndpoint(store, compactor.breaker.state, observe=options.observe)
     spans = span_exporter(os.environ)
     dashboard = Dashboard(store, _around(compactor, recorder, options))
     endpoints = {
-        **dashboard.own,
+        **dashboard.routes,
         HEALTH: health,
         METRICS: MetricsEndpoint(metrics, health),
-        ORIGINALS: OriginalsEndpoint(store, store.salt_so_far),
+        ORIGINALS: OriginalsEndpoint(store, store.provisional_salt),
     }
 
     def count(entry: LogEntry) -> None:

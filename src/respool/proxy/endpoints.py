@@ -84,7 +84,7 @@ class HealthEndpoint:
 
     def check(self) -> Health:
         """The current state."""
-        problem, breaker = self._store.trouble(), self._breaker()
+        problem, breaker = self._store.last_error(), self._breaker()
         is_well = problem is None and breaker.phase == "closed"
         return Health(
             status="ok" if is_well else "degraded",
@@ -140,7 +140,9 @@ class OriginalsEndpoint:
         try:
             text = await asyncio.to_thread(self._store.original, ref, owner)
         except StoreUnavailable as error:
-            raise ProxyError(503, "store", f"the store cannot be read now ({error.why}).") from None
+            raise ProxyError(
+                503, "store", f"the store cannot be read now ({error.reason})."
+            ) from None
         if text is None:  # malformed, unknown or another owner's: the answer is the same
             raise ProxyError(
                 404, "unknown", "no original of this key is kept under that reference."

@@ -102,7 +102,7 @@ class Recorder:
 
     def _write_rejected(self, case: RejectedRequest) -> None:
         try:
-            self._store.reproduce(case)
+            self._store.add_rejected(case)
         except RespoolError as error:
             _log.warning("A refused projection could not be stored: %s", error)
         except Exception:  # noqa: BLE001 - the same thread writes the records of others

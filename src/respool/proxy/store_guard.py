@@ -98,7 +98,7 @@ class StoreGuard:
         if facts == NO_FACTS:
             return
         try:
-            self._write(lambda store: store.note(known.id, facts))
+            self._write(lambda store: store.add_facts(known.id, facts))
         except RespoolError:
             self._write_later(known)
             return
@@ -140,12 +140,14 @@ class StoreGuard:
     def load_requests(self, known: Conversation, prefixes: Collection[str]) -> bool:
         """Load the recorded requests with these prefixes; False: the store could not be asked."""
         try:
-            found = self._read(lambda store: store.sent(known.id, prefixes, known.recorded_until))
+            found = self._read(
+                lambda store: store.prior_requests(known.id, prefixes, known.recorded_until)
+            )
         except RespoolError:
             return False
         known.is_edited |= found.edited
-        known.note_recorded((one.place, one.reason, one.evidence) for one in found.told)
-        known.recorded_until = found.until
+        known.note_recorded((one.place, one.reason, one.evidence) for one in found.edits)
+        known.recorded_until = found.last_id
         for prefix, latest in found.latest:
             known.lineage.note_accepted(prefix, latest)
         return True
@@ -166,7 +168,7 @@ class StoreGuard:
         if not missing:
             return True
         try:
-            held = self._read(lambda store: store.holds(missing, known.owner))
+            held = self._read(lambda store: store.readable_refs(missing, known.owner))
         except RespoolError:
             return False
         known.stored_originals.update(held)
@@ -234,7 +236,7 @@ class StoreGuard:
 
     def _warn(self, error: RespoolError) -> None:
         """Log the first failure only."""
-        is_closed = isinstance(error, StoreUnavailable) and error.why == "closed"
+        is_closed = isinstance(error, StoreUnavailable) and error.reason == "closed"
         if not self._has_warned and not is_closed:
             self._has_warned = True
             _log.warning("%s No new edits are made until then.", error)
