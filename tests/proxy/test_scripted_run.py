@@ -377,7 +377,7 @@ def stored(path: Path) -> str:
     for ref in sorted(store.refs(None)):
         text = store.original(ref, None) or ""
         lines.append(f"original {ref} {len(text)} {hashlib.sha256(text.encode()).hexdigest()[:16]}")
-    for case in store.reproductions(None):
+    for case in store.rejected_requests(None):
         lines.append(msgspec.json.encode(msgspec.structs.replace(case, version="")).decode())
     store.close()
     return "\n".join(lines)
