@@ -38,8 +38,8 @@ from bench.proxy_load import (
 from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
 from bench.proxy_upstream import upstream
 from respool.proxy.app import App
-from respool.proxy.forwarding.config import Config
-from respool.proxy.forwarding.upstreams import upstreams_of
+from respool.proxy.options import ServerOptions
+from respool.proxy.upstreams import upstreams_of
 
 SMALL, LARGE = 1_000, 800_000
 MOST_SMALL, MOST_LARGE, MOST_STREAMS = 20_000, 640, 150  # requests of a round
@@ -70,30 +70,30 @@ def run_upstream(port: Connection) -> None:
 
 def run_uvicorn(port: Connection, upstream_port: int) -> None:
     """respool as it is served."""
-    from respool.proxy.running import serving
+    from respool.proxy.server import serving
 
     async def serve() -> None:
         async with serving(_app(upstream_port)) as running:
             port.send(running.port)
-            await running.ended()
+            await asyncio.Event().wait()  # until the process is ended
 
     asyncio.run(serve())
 
 
 def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
     """Run respool with its defaults: compaction and a store."""
-    from respool.proxy.assembling import compacting_app
-    from respool.proxy.compacting.options import Options
-    from respool.proxy.forwarding.record import to_nowhere
-    from respool.proxy.running import serving
+    from respool.proxy.app import build_app
+    from respool.proxy.log import log_nothing
+    from respool.proxy.options import CompactionOptions
+    from respool.proxy.server import serving
 
     os.environ["RESPOOL_STORE"] = f"{folder}/respool.db"
 
     async def serve() -> None:
-        app = compacting_app(_config(upstream_port), Options(), to_nowhere)
+        app = build_app(_config(upstream_port), CompactionOptions(), log_nothing)
         async with serving(app) as running:
             port.send(running.port)
-            await running.ended()
+            await asyncio.Event().wait()  # until the process is ended
 
     asyncio.run(serve())
 
@@ -129,9 +129,9 @@ def _app(upstream_port: int) -> App:
     return App(_config(upstream_port))
 
 
-def _config(upstream_port: int) -> Config:
+def _config(upstream_port: int) -> ServerOptions:
     chosen = upstreams_of([f"anthropic=http://127.0.0.1:{upstream_port}"])
-    return Config(port=0, upstreams=chosen)
+    return ServerOptions(port=0, upstreams=chosen)
 
 
 @contextmanager

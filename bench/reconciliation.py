@@ -24,12 +24,13 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from respool.pricing import Growth, calibrations
 from respool.providers.registry import PROVIDERS
 from respool.replay import calibration
 from respool.replay.prompt_cache import CounterMeasure, TokenMeasure, read_row
 from respool.replay.reconciliation import UNRECORDED_PART
 from respool.replay.recording import infer_head_tokens
-from respool.replay.result import Growth, ReportedUsage, SessionResult
+from respool.replay.result import ReportedUsage, SessionResult
 from respool.replay.runner import ReplayOptions, replay_session
 from respool.sessions.readers import READERS, read_file
 from respool.sessions.session import RecordedSession
@@ -372,7 +373,7 @@ def models(found: Sequence[Found]) -> Table:
         "sessions",
         "within, held out",
     )
-    for one in calibration.calibrate_models(samples(found)):
+    for one in calibrations(samples(found)):
         own = [f for f in found if any(g.model == one.model for g in f.result.samples)]
         inside = [hit for f in own for hit in within(one.model, f, own)]
         held = f"{100 * sum(inside) / len(inside):.0f} %" if inside else "–"
@@ -392,7 +393,7 @@ def models(found: Sequence[Found]) -> Table:
 def within(model: str, left: Found, found: Sequence[Found]) -> Iterator[bool]:
     """Check if each growth of a session lies within the bounds from the others."""
     others = samples(f for f in found if f is not left)
-    bound = next((c for c in calibration.calibrate_models(others) if c.model == model), None)
+    bound = next((c for c in calibrations(others) if c.model == model), None)
     for growth in left.result.samples:
         if bound is not None and growth.model == model:
             yield bound.low <= growth.ratio <= bound.high
@@ -414,9 +415,7 @@ def growth_errors(found: Sequence[Found]) -> Table:
     for name, may_learn in ways.items():
         off: Errors = []
         for one in estimated:
-            learnt = calibration.calibrate_models(
-                samples(other for other in estimated if may_learn(one, other))
-            )
+            learnt = calibrations(samples(other for other in estimated if may_learn(one, other)))
             factors = {each.model: each.factor for each in learnt}
             for growth in one.result.samples:
                 factor = factors.get(growth.model, default(growth.model))
@@ -447,7 +446,7 @@ def prompt_errors(found: Sequence[Found]) -> Table:
 def enough(found: Sequence[Found]) -> Table:
     """Number of its own growths that a session needs: fitted on the first, tested on the rest."""
     made = table(
-        f"Growths that a session's own factor needs (in use: {calibration.MIN_GROWTHS})",
+        f"Growths that a session's own factor needs (in use: {calibration.MIN_SAMPLES})",
         "learnt from",
         "growths",
         "median",
@@ -462,7 +461,7 @@ def enough(found: Sequence[Found]) -> Table:
             growths = one.result.samples
             if one.result.agent == "codex" or len(growths) < 26:  # the same sessions in every row
                 continue
-            factor = calibration.median_factor(growths[:count])
+            factor = calibration.factor_of(growths[:count])
             own += [factor / growth.ratio - 1 for growth in growths[21:]]
             family += [default(growth.model) / growth.ratio - 1 for growth in growths[21:]]
         if own:

@@ -20,7 +20,7 @@ def test_it_really_holds_about_as_many_bytes_as_it_may() -> None:
     gc.collect()
     tracemalloc.start()
     try:
-        memo = Memo(most_bytes=bound)
+        memo = Memo(max_bytes=bound)
         for body in bodies:
             respool.compact(body, memo=memo)
         gc.collect()

@@ -17,10 +17,10 @@ import pytest
 
 from respool import compact
 from respool.compaction.memo import Memo
-from tests.compacting import PATHS
 from tests.corpus.sessions import corpus, sessions, shards
-from tests.operating import Client, one_to_each
-from tests.test_proxy_serve import served
+from tests.proxy.compaction import PATHS
+from tests.proxy.program import Client
+from tests.proxy.test_server import served
 
 pytestmark = [
     pytest.mark.corpus,
@@ -35,7 +35,7 @@ KEYS = {
     "gemini": {"x-goog-api-key": "k"},
 }
 UPSTREAMS = ("anthropic", "openai", "gemini")
-SOME = 3  # every so many-th slice goes through two workers as well
+SOME = 3  # every so many-th slice goes through two servers as well
 MODEL = "gemini-2.5-pro"  # that Gemini's path names
 RUNS = [(1, shard) for shard in shards()] + [(2, shard) for shard in shards()[::SOME]]
 
@@ -65,12 +65,17 @@ def echo() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def proxied(echo: int, workers: int, folder: Path) -> Iterator[list[Client]]:
-    """A connection to each worker of a proxy that stands in front of the echo."""
+def proxied(echo: int, servers: int, folder: Path) -> Iterator[list[Client]]:
+    """A connection to each of several servers with one store in front of the echo."""
     to = [f"--upstream={name}=http://127.0.0.1:{echo}" for name in UPSTREAMS]
-    options = ("--quiet", f"--workers={workers}", "--deadline=60", *to)
-    with served(*options, RESPOOL_STORE=str(folder / "respool.db")) as (_, port):
-        clients = one_to_each(port, workers) if workers > 1 else [Client(port)]
+    shared = ("--shared-store",) if servers > 1 else ()
+    options = ("--quiet", "--deadline=60", *shared, *to)
+    store = str(folder / "respool.db")
+    with contextlib.ExitStack() as all:
+        ports = [
+            all.enter_context(served(*options, RESPOOL_STORE=store))[1] for _ in range(servers)
+        ]
+        clients = [Client(port) for port in ports]
         try:
             yield clients
         finally:
@@ -79,14 +84,14 @@ def proxied(echo: int, workers: int, folder: Path) -> Iterator[list[Client]]:
 
 
 @pytest.mark.parametrize(
-    ("workers", "shard"),
+    ("servers", "shard"),
     RUNS,
-    ids=[f"{name.split('.')[0]}-{at}-{workers}" for workers, (name, at, _) in RUNS],
+    ids=[f"{name.split('.')[0]}-{at}-{servers}" for servers, (name, at, _) in RUNS],
 )
 def test_upstream_gets_what_the_library_makes(
-    workers: int, shard: tuple[str, int, int], echo: int, tmp_path: Path
+    servers: int, shard: tuple[str, int, int], echo: int, tmp_path: Path
 ) -> None:
-    with proxied(echo, workers, tmp_path) as clients:
+    with proxied(echo, servers, tmp_path) as clients:
         turns = cycle(clients)
         for session in sessions(shard):
             for history in session.histories:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import respool
 from respool import BudgetError, Facts, Memo, Policy
 from respool.edits import DropExchange
-from respool.engine import apply_known_edits, prefix_hash, restore_original
+from respool.engine import prefix_hash
 from respool.limits import FIRST_USER_LABEL, HEAD_LABEL, UNSEEN_LABEL
 from respool.wire.body import ObjectBody
 from tests.laws.sessions import long_session
+from tests.support.fallback import apply_known_edits, restore_original
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 
 KEEN = respool.Policy(

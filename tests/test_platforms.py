@@ -5,27 +5,20 @@ Each test takes away what a platform lacks, or has it answer as that platform do
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import multiprocessing
 import os
 import resource
-import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from respool.proxy import workers
-from respool.proxy.app import App
-from respool.proxy.forwarding.config import Config
-from respool.proxy.running import bound
+from respool.proxy.options import ServerOptions
+from respool.proxy.server import bind
 from respool.store import RequestRecord, SQLiteStore, database
 from tests.cli.test_run import SOURCE, ended, in_terminal, shown
 
@@ -74,35 +67,12 @@ def test_a_command_without_exe_is_found_on_windows(monkeypatch: pytest.MonkeyPat
 def test_a_port_has_one_server_on_windows_too(monkeypatch: pytest.MonkeyPatch):
     """There the option that lets a port be had again soon lets two processes have it at once."""
     monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
-    with bound(Config(port=0)) as listening:
+    with bind(ServerOptions(port=0)) as listening:
         assert not listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
         assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     monkeypatch.delattr(socket, "SO_EXCLUSIVEADDRUSE")
-    with bound(Config(port=0)) as listening:
+    with bind(ServerOptions(port=0)) as listening:
         assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
-
-
-def test_a_worker_ends_with_its_parent_whatever_the_event_loop_can(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """The loop of Windows can wait for sockets, and for nothing else."""
-
-    def cannot(*_: Any) -> None:
-        raise NotImplementedError
-
-    monkeypatch.setattr(asyncio.SelectorEventLoop, "add_reader", cannot)
-    alive, end = os.pipe()
-    above = SimpleNamespace(sentinel=alive)
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: above)
-    dying = threading.Timer(0.2, os.close, (end,))
-    dying.start()
-    before = {number: signal.getsignal(number) for number in workers._endings()}
-    with bound(Config(port=0)) as listening:
-        workers.serve_here(lambda: App(Config(port=0)), listening)
-    dying.join()
-    os.close(alive)
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def test_a_mac_gives_as_many_files_as_it_has(monkeypatch: pytest.MonkeyPatch):

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respool.pricing import CacheKind, terms_for
-from respool.replay.money import priced
+from respool.pricing import CacheKind, priced, terms_for
 from respool.wire.base import FORMATS
 
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
@@ -264,7 +263,7 @@ SILLY = [
 OFFLINE = """
 import sys
 from respool.pricing import terms_for
-from respool.replay.money import priced
+from respool.pricing import priced
 assert "genai_prices" not in sys.modules
 
 def refuse(event, arguments):

@@ -94,7 +94,7 @@ def test_hard_text_costs_no_more_than_a_constant_times_normal_text(
     costs_little(HARD[kind](200_000), counter)
 
 
-def costs_little(hard: str, counter: tokens.Counter) -> None:
+def costs_little(hard: str, counter: tokens.TokenCounter) -> None:
     counter.count("load")
     normal = NORMAL[: len(hard)]
     takes_at_most(30, lambda: counter.count(hard), lambda: counter.count(normal))

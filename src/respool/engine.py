@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ import xxhash
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .compaction.advice import TranscriptWithoutAdvice
 from .compaction.context import Context, Counters, RequestContext
 from .compaction.edit_set import LazyOriginals
 from .compaction.evaluation import select_passes
@@ -23,26 +24,29 @@ from .compaction.fold import chain_prefix, fold_step, initial_prefix, is_consist
 from .compaction.memo import Memo
 from .compaction.projection import project
 from .compaction.state import Prefix, State
-from .compaction.window import is_valid_for_output
-from .edits import Edit
-from .facts import Facts
+from .compaction.window import is_output_sensitive, is_valid_for_output
+from .edits import Edit, touched_parts
+from .facts import BreakpointMode, Facts
+from .history.refetches import Refetch
 from .limits import (
     limits_for,
     max_output_tokens,
     measure_overflow,
     protection_label,
     tokens_by_blocker,
+    window_for_prompt,
 )
+from .loops import advice
 from .passes import Pass
 from .passes.base import View
 from .passes.protections import Protections
 from .plugins import pass_token
 from .policy import Policy
-from .pricing import BreakpointUsage, rates_for
+from .pricing import BREAKPOINT_USAGES, BreakpointUsage, CacheTerms, rates_for, terms_for
 from .providers.attachments import attachment_of
 from .providers.base import Codec, Repair, Step, split_steps
 from .providers.bound_reasoning import binding_of
-from .providers.cache_breakpoints import client_breakpoints_so_far
+from .providers.cache_breakpoints import client_breakpoints, client_breakpoints_so_far
 from .providers.registry import PROVIDERS
 from .providers.text_history import RenderedHistory, render_as_text
 from .providers.text_styles import STYLES
@@ -50,11 +54,11 @@ from .providers.tool_definitions import definition_tokens, tool_definitions, wit
 from .report import Report, TokenCounts
 from .tokens import TokenCounter, counter_for, fast_counter, part_tokens
 from .tools.identity import find_expand_tool
-from .wire.base import Fields, FormatName, NewMessage, Piece, RequestBody, SourceRun
+from .wire.base import FORMATS, Fields, FormatName, NewMessage, Piece, RequestBody, SourceRun
 from .wire.body import read_body
 from .wire.detect import detect_format
 from .wire.json import JSON
-from .wire.layout import LazyFields
+from .wire.layout import LazyFields, cached_on_fields
 
 _Request = TypeVar("_Request")
 _NO_FACTS = Facts()
@@ -79,6 +83,123 @@ class FoldedRequest(Struct, frozen=True):
     body: RequestBody
     state: State
     context: Context
+
+    @property
+    def prefix(self) -> str:
+        """The hash of the whole history."""
+        return self.state.prefix.hex()
+
+    @property
+    def boundaries(self) -> list[bytes]:
+        """The hash of the history at each of its boundaries."""
+        return self.state.prefix.boundaries
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits in force, in the order of the history."""
+        return edits_in_force(self.state)
+
+    @property
+    def edition(self) -> int:
+        """A number that is the same for the very same edits."""
+        edits_in_force(self.state)  # numbers them
+        return self.state.rendered.edition
+
+    @property
+    def originals(self) -> LazyOriginals:
+        """All texts that edits put aside, by reference."""
+        return collect_originals(self)
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """The passes that failed, with their errors."""
+        return self.state.evaluation.failures
+
+    @property
+    def tokens_before(self) -> int:
+        """The tokens of the request as it came, head included."""
+        return self.context.head + self.state.tokens.estimated_total
+
+    @property
+    def tokens_after(self) -> int:
+        """The tokens of its projection, head included."""
+        return self.tokens_before - self.state.edits.saved
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs so far."""
+        return self.state.evaluation.epochs
+
+    @property
+    def breakpoints(self) -> BreakpointMode | None:
+        """The client's cache breakpoints by the facts; None: no fact says."""
+        return self.state.evaluation.breakpoint_mode
+
+    @property
+    def output(self) -> int:
+        """The tokens of output that the request asks for; 0: not known."""
+        return self.context.output_tokens
+
+    @property
+    def is_bound(self) -> bool:
+        """True if the model refuses signed reasoning in another history than the signed one."""
+        return self.context.binding.is_bound
+
+    def has_reasoning(self) -> bool:
+        """True if there is reasoning in the history that no edit has dropped."""
+        units, claimed = self.state.transcript.units, self.state.edits.claimed
+        return any(unit.reasoning and unit.reasoning[0] not in claimed for unit in units)
+
+    def depends_on_output(self, other: int) -> bool:
+        """True if a request for `other` tokens of output may have been decided differently."""
+        return is_output_sensitive(self.state, self.context, other)
+
+    def client_cached_tokens(self) -> int:
+        """The tokens that a client has cached itself if its newest messages have no breakpoint.
+
+        That is the head, and the history up to the last breakpoint.
+        """
+        marked = self.body.breakpoint_rows()
+        if self.state.evaluation.breakpoint_mode != "none" or not marked:
+            return self.context.head
+        sources = (self.state.repairs.sources[part.ref.row] for part in self.state.transcript.parts)
+        sizes = zip(sources, self.state.tokens.estimates, strict=True)
+        return self.context.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
+
+    def dropped_text(self, edit: Edit) -> str:
+        """The longest text that an edit takes out."""
+        texts = [
+            self.state.transcript.parts[at].text
+            for at in touched_parts(edit, self.state.transcript)
+        ]
+        return max(texts, key=len, default="")
+
+    def last_refetched(self) -> list[Refetch]:
+        """The latest results that bring again what had been taken out of earlier ones."""
+        if not self._has_new_results():
+            return []
+        last = frozenset(self.state.transcript.units[-1].exchanges)
+        return [one for one in self.state.refetches.found if one.exchange in last]
+
+    def last_loops(self) -> list[str]:
+        """Advice on the loops that the latest results show, a sentence or two each."""
+        if not self._has_new_results():
+            return []
+        units = self.state.transcript.units
+        found = advice(
+            TranscriptWithoutAdvice(self.state.transcript),
+            self.state.analysis.ledger,
+            units[-1].answers_from,
+        )
+        return [found[at] for at in sorted(found)]
+
+    def _has_new_results(self) -> bool:
+        units, results = self.state.transcript.units, self.state.transcript.results
+        if not units:
+            return False
+        return bool(units[-1].exchanges) or (
+            bool(results) and results[-1] >= units[-1].answers_from
+        )
 
 
 def fold_request(  # noqa: PLR0913 - all that a fold depends on
@@ -587,11 +708,187 @@ def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
     return list(pieces) != ([SourceRun(0, count)] if count else [])
 
 
+# --- the one door for those outside the core ---------------------------------------------------
+
+_TOOLS = ("tools", "functions")
+_T = TypeVar("_T")
+# Nothing is decided and nothing is repaired: what the client wrote is what goes out.
+_UNCHANGED = Policy(passes=(), repair=False)
+
+
+class RequestHistory:
+    """A parsed request, and the hashes by which its history and its prefixes are known."""
+
+    def __init__(
+        self, source: object, body: RequestBody, format: FormatName, model: str | None
+    ) -> None:
+        self.source = source
+        self.body = body
+        self.format: FormatName = format
+        self.given_model = model  # where the request itself does not name it
+        named = (complete_fields(body.fields, model) or {}).get("model")
+        self.model = named if isinstance(named, str) else ""
+        self._boundaries: list[bytes] | None = None
+        self._terms: str | None = None
+
+    @property
+    def fields(self) -> Fields | None:
+        """The fields of the request beside its history."""
+        return self.body.fields
+
+    def once(self, name: str, work: Callable[[], _T]) -> _T:
+        """A value that depends on the fields alone, computed once for requests that share them."""
+        return (
+            work() if self.body.fields is None else cached_on_fields(self.body.fields, name, work)
+        )
+
+    def boundaries(self) -> list[bytes]:
+        """The hash of the history at each of its boundaries, computed once."""
+        if self._boundaries is None:
+            body, prefix, found = self.body, initial_prefix(self.format), list[bytes]()
+            messages = [body.message(at) for at in range(len(body))]
+            for step in split_steps(PROVIDERS[self.format].codec, messages):
+                prefix = chain_prefix(prefix, _step_identities(body, step))
+                found.append(prefix)
+            self._boundaries = found
+        return self._boundaries
+
+    @property
+    def prefix(self) -> str:
+        """The hash of the whole history."""
+        boundaries = self.boundaries()
+        return (boundaries[-1] if boundaries else initial_prefix(self.format)).hex()
+
+    def opening(self) -> bytes:
+        """The hash of all messages before the model's first output."""
+        codec, count, first = PROVIDERS[self.format].codec, len(self.body), 0
+        while first < count and not codec.is_model_made(self.body.message(first)):
+            first += 1
+        prefix = initial_prefix(self.format)
+        return chain_prefix(prefix, self.body.identities(0, first)) if first else prefix
+
+    def terms(self) -> str:
+        """The model and the tools that the request names, in few characters."""
+        if self._terms is None:
+            self._terms = f"{self.model} {self.once('tools', self._tools)}"
+        return self._terms
+
+    def _tools(self) -> str:
+        return xxhash.xxh3_64_hexdigest(self.body.head_bytes(_TOOLS))
+
+    @property
+    def is_bound(self) -> bool:
+        """True if the model refuses signed reasoning in another history than the signed one."""
+        return binding_of(self.format, complete_fields(self.body.fields, self.given_model)).is_bound
+
+    @property
+    def pricing(self) -> CacheTerms:
+        """The cache rules and prices of its model."""
+        return terms_for(self.format, self.model)
+
+    @property
+    def breakpoints(self) -> BreakpointMode:
+        """The client's cache breakpoints in this request, as a fact names them."""
+        return client_breakpoints(self.body, self.format).mode
+
+    @property
+    def cache_lifetime(self) -> float:
+        """Seconds after which the provider has surely dropped a cached prefix of this request."""
+        return client_breakpoints(self.body, self.format).ttl_seconds or self.pricing.gone
+
+    def window_for(self, tokens: int) -> int:
+        """The window in which a prompt of so many tokens fits beside the requested output."""
+        return window_for_prompt(tokens, self.body.fields)
+
+
+class Session:
+    """The door to the core: parses requests, folds their histories and projects them.
+
+    It remembers what it has parsed and folded; that makes it faster and changes no result. Threads
+    may share it.
+    """
+
+    def __init__(self, memo: Memo | None = None) -> None:
+        self._memo = Memo() if memo is None else memo
+
+    def parse(
+        self, request: object, format: str | None = None, model: str | None = None
+    ) -> RequestHistory:
+        """Parse a request; `model` is for those that do not name it. Raises what is unreadable."""
+        body = read_body(request, self._memo.bodies)
+        return RequestHistory(request, body, detect_format(body, format), model)
+
+    def fold(
+        self, history: RequestHistory, policy: Policy, facts: Facts, *, output: int = 0
+    ) -> FoldedRequest:
+        """Fold a history under a policy; `output` is for requests that only count tokens."""
+        return fold_request(
+            history.body,
+            format=history.format,
+            policy=policy,
+            facts=facts,
+            memo=self._memo,
+            model=history.given_model,
+            output=output,
+        )
+
+    def fold_known(
+        self, history: RequestHistory, policy: Policy, facts: Facts, *, output: int = 0
+    ) -> tuple[FoldedRequest, Facts] | None:
+        """Fold with the edits of the longest known prefix and no new one; None: none is known.
+
+        The facts name the boundaries that were skipped, so that later requests skip them too.
+        """
+        return fold_known_prefix(
+            history.body,
+            format=history.format,
+            policy=policy,
+            facts=facts,
+            memo=self._memo,
+            model=history.given_model,
+            output=output,
+        )
+
+    def fold_original(self, history: RequestHistory, signed_until: frozenset[str]) -> FoldedRequest:
+        """Fold without any edit but one: drop reasoning that was signed for projections.
+
+        `signed_until` are the prefixes up to which projections were sent.
+        """
+        facts = Facts(changed=signed_until)
+        return fold_request(
+            history.source,
+            format=history.format,
+            policy=_UNCHANGED,
+            facts=facts,
+            memo=None,
+            model=history.given_model,
+        )
+
+    def project(
+        self, folded: FoldedRequest, request: _Request
+    ) -> tuple[_Request, tuple[Repair, ...]]:
+        """The projection of a folded request, and its repairs; `request` itself if unchanged."""
+        made = project_request(folded, request)
+        return made.request, all_repairs(folded, made)
+
+
+def breakpoint_lifetime(breakpoints: BreakpointMode) -> float:
+    """The seconds that a cached prefix lives with these breakpoints; 0: not known."""
+    return BREAKPOINT_USAGES[breakpoints].ttl_seconds
+
+
 __all__ = [
+    "FORMATS",
     "Compaction",
+    "Fields",
     "FoldedRequest",
+    "FormatName",
     "ProjectedRequest",
+    "Refetch",
     "Repair",
+    "RequestHistory",
+    "Session",
+    "breakpoint_lifetime",
     "build_compaction",
     "edits_in_force",
     "complete_fields",
@@ -603,68 +900,6 @@ __all__ = [
     "project_request",
     "all_repairs",
 ]
-
-
-# No edit and no repair: the request goes out as it came.
-_UNCHANGED_POLICY = Policy(passes=(), repair=False)
-
-
-class Fallback(Struct, Generic[_Request], frozen=True):
-    """A compaction sent in place of the usual one, and the facts that later requests need."""
-
-    compaction: Compaction[_Request]
-    facts: Facts
-    folded: FoldedRequest
-
-
-def apply_known_edits(
-    request: _Request,
-    *,
-    format: str | None,
-    policy: Policy,
-    facts: Facts,
-    memo: Memo,
-    model: str | None = None,
-    output: int = 0,
-) -> Fallback[_Request] | None:
-    """The request with the edits of its longest known prefix and no others; None: none is known.
-
-    The facts say which boundaries were skipped, so that no edit is made at them later either.
-    """
-    found = fold_known_prefix(
-        request,
-        format=format,
-        policy=policy,
-        facts=facts,
-        memo=memo,
-        model=model,
-        output=output,
-    )
-    if found is None:
-        return None
-    folded, skipped = found
-    return Fallback(build_compaction(folded, request), skipped, folded)
-
-
-def restore_original(
-    request: _Request,
-    *,
-    format: str | None = None,
-    sent: Facts | None = None,
-    model: str | None = None,
-) -> Fallback[_Request]:
-    """The request without the reasoning that was signed for what was sent in its place.
-
-    `sent.left_alone` are the prefixes up to which projections were sent; without them, all of it.
-    """
-    body = read_body(request)
-    here = prefix_hash(body, detect_format(body, format), None)
-    until = frozenset({here}) if sent is None else sent.left_alone
-    facts = Facts(changed=until)
-    folded = fold_request(
-        request, format=format, policy=_UNCHANGED_POLICY, facts=facts, memo=None, model=model
-    )
-    return Fallback(build_compaction(folded, request), Facts(left_alone=until), folded)
 
 
 _SAFE_RATIO = 0.97  # of the budget: joining messages takes a token or two
@@ -709,8 +944,8 @@ def _blockers(folded: FoldedRequest) -> tuple[tuple[str, int], ...]:
     for position in state.edits.claimed:
         edit = state.edits.by_part.get(position)
         sizes[position] = 0 if edit is None else max(0, sizes[position] - edit.saved)
-    for position, advice in state.edits.advice.items():
-        sizes[position] -= advice.saved
+    for position, advised in state.edits.advice.items():
+        sizes[position] -= advised.saved
     unseen_from = state.transcript.units[-1].answers_from if state.transcript.units else 0
     view = View(state, context, "epoch", unseen_from)
     return tokens_by_blocker(

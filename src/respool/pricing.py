@@ -1,11 +1,18 @@
-"""Prices, cache rules and rates by model generation."""
+"""Prices, cache rules and rates by model generation.
+
+`terms_for` knows ratios and cache rules without any table of dollars. `priced` adds the prices that
+the package `genai-prices` lists. Usage is what a provider reported and charges for.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec import Struct, structs
 from msgspec.structs import replace
@@ -14,6 +21,9 @@ from .facts import BreakpointMode
 from .model_names import Version, parse_model_name
 from .policy import Policy
 from .wire.base import wire_format
+
+if TYPE_CHECKING:
+    from genai_prices.types import PriceCalculation, TieredPrices
 
 CacheKind = Literal["marks", "prefix", "breakpoints", "implicit", "none"]
 Maker = Literal["anthropic", "openai", "google", "other"]
@@ -190,6 +200,170 @@ def _find_maker(format: str, name: str) -> Maker:
     if _OPENAI_PATTERN.search(name):
         return "openai"
     return "other" if name else cast(Maker, wire_format(format).maker)
+
+
+# --- listed prices -----------------------------------------------------------------------------
+
+# Each price by its name here and its name in the package.
+_PRICES = {
+    "read": "cache_read_mtok",
+    "write": "cache_write_mtok",
+    "write_1h": "cache_write_1h_mtok",
+    "output": "output_mtok",
+}
+_LISTS = {
+    "anthropic": "anthropic",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "gemini": "google",
+}
+_FREE = ":free"  # OpenRouter's suffix for free models
+_EDITION = re.compile(r"[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2})(?![\d-])|:[a-z]+$", re.ASCII)
+_BEDROCK = re.compile(r"(?:[a-z-]+\.)+[a-z]")  # "us.anthropic.claude-…"
+
+
+def priced(terms: CacheTerms, format: str, model: object, at: float | None) -> CacheTerms:
+    """Terms with the prices listed for the model at a time, in seconds since 1970.
+
+    Prices come from the snapshot in `genai-prices`, without any network. A model that is not
+    listed, or free, keeps the terms as they are. Without a time, today's prices count.
+    """
+    if not isinstance(model, str) or not 0 < len(model) <= 200:
+        return terms
+    name = model.strip().lower()
+    return terms if name.endswith(_FREE) else _priced(terms, format, name, _day(at))
+
+
+def _day(at: float | None) -> date:
+    now = datetime.now(UTC)
+    try:
+        return (now if at is None else datetime.fromtimestamp(at, UTC)).date()
+    except (OverflowError, OSError, ValueError):  # not a representable time
+        return now.date()
+
+
+@lru_cache(maxsize=4_096)
+def _priced(terms: CacheTerms, format: str, name: str, day: date) -> CacheTerms:
+    found = _listed(format, name, day)
+    plain = None if found is None else _base(found.model_price.input_mtok)
+    if found is None or plain is None:
+        return terms
+    listed = {ours: _base(getattr(found.model_price, theirs)) for ours, theirs in _PRICES.items()}
+    known = {ours: price for ours, price in listed.items() if price is not None and plain}
+    ratios = {ours: float(price / plain) for ours, price in known.items()}
+    window = found.model.context_window or terms.window
+    return structs.replace(terms, dollars=float(plain), window=window, **ratios)
+
+
+def _listed(format: str, name: str, day: date) -> PriceCalculation | None:
+    from genai_prices import Usage as NoTokens  # lazily: it takes a third of a second
+    from genai_prices import calc_price
+
+    noon = datetime.combine(day, time(12), UTC)  # prices change by the day; some are lower at night
+    for ref, provider in _references(format, name):
+        try:
+            return calc_price(NoTokens(), ref, provider_id=provider, genai_request_timestamp=noon)
+        except LookupError:
+            continue
+    return None
+
+
+def _references(format: str, name: str) -> Iterator[tuple[str, str | None]]:
+    """Names to look up, each with a provider's list; None: the list the name belongs to."""
+    yield name, None
+    if name.startswith("openrouter/"):
+        yield name.removeprefix("openrouter/"), "openrouter"
+    bare = name.rpartition("/")[2]
+    if _BEDROCK.match(bare):
+        yield bare, "aws"
+    if "@" in bare:
+        yield bare, "google"  # Vertex's names for other makers' models
+    yield bare, None
+    if format in _LISTS:
+        yield bare, _LISTS[format]
+    plain = _EDITION.sub("", bare)
+    if plain != bare:
+        yield plain, None
+
+
+def _base(price: Decimal | TieredPrices | None) -> Decimal | None:
+    """Price of the lowest tier."""
+    return price if price is None or isinstance(price, Decimal) else price.base
+
+
+# --- calibrated counts -------------------------------------------------------------------------
+
+MIN_SAMPLES: Final = 5  # growths that a factor needs
+MIN_SAMPLE_TOKENS: Final = 300  # a shorter growth is mostly framing
+_PLAUSIBLE: Final = (0.5, 3.0)  # outside, record and usage do not match
+
+
+class Growth(Struct, frozen=True, array_like=True, gc=False):
+    """Growth of a prompt over the previous one, without framing and known output."""
+
+    model: str
+    counted: int  # by the o200k counter
+    reported: int  # by the provider
+
+    @property
+    def ratio(self) -> float:
+        """Provider tokens per counted token."""
+        return self.reported / self.counted
+
+
+class Calibration(Struct, frozen=True):
+    """A model's tokens per counted token."""
+
+    model: str
+    factor: float
+    low: float  # 90 % of the requests lie between low and high
+    high: float
+    requests: int
+
+
+def is_plausible_factor(factor: float) -> bool:
+    """Check that a tokenizer can have this factor."""
+    return _PLAUSIBLE[0] <= factor <= _PLAUSIBLE[1]
+
+
+def factor_of(growths: Sequence[Growth]) -> float:
+    """Median ratio, weighted by the counted tokens."""
+    ordered = sorted(growths, key=lambda growth: growth.ratio)
+    left = sum(growth.counted for growth in ordered) / 2
+    for growth in ordered:
+        left -= growth.counted
+        if left <= 0:
+            return growth.ratio
+    return 0.0
+
+
+def calibrations(samples: Iterable[Growth]) -> tuple[Calibration, ...]:
+    """Calibration of each model from the growths of many sessions, most requests first.
+
+    A model with fewer than `MIN_SAMPLES` growths has none.
+    """
+    by_model: defaultdict[str, list[Growth]] = defaultdict(list)
+    for growth in samples:
+        by_model[growth.model].append(growth)
+    found = [
+        _calibration(model, growths)
+        for model, growths in by_model.items()
+        if len(growths) >= MIN_SAMPLES
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.requests, one.model)))
+
+
+def _calibration(model: str, growths: Sequence[Growth]) -> Calibration:
+    ratios = sorted(growth.ratio for growth in growths)
+    last = len(ratios) - 1
+    low, high = ratios[round(0.05 * last)], ratios[round(0.95 * last)]
+    return Calibration(
+        model,
+        factor=round(factor_of(growths), 3),
+        low=round(low, 3),
+        high=round(high, 3),
+        requests=len(ratios),
+    )
 
 
 LONG_TTL_SECONDS = 3_600.0  # the longest lifetime that a cache breakpoint can ask for

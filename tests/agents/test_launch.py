@@ -11,7 +11,7 @@ import pytest
 from respool.agents import endpoints
 from respool.agents.launch import BASE_URL_VARIABLES, LaunchSetup, plan_launch
 from respool.agents.settings_files import parse_object
-from respool.proxy.forwarding.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
+from respool.proxy.upstreams import StartupError, Upstream, UpstreamName, upstream_at, upstreams_of
 
 URL = "http://127.0.0.1:4711"
 V1 = f"{URL}/v1"
@@ -84,7 +84,7 @@ def test_what_a_variable_was_set_to_is_where_requests_go_on_to(tmp_path: Path, n
     variable = BASE_URL_VARIABLES[name]
     (upstream,) = found.upstreams.values()
     assert (upstream.origin, upstream.prefix) == ("https://gateway.example", "/team/v1")
-    assert (upstream.chosen, upstream.whole) == (True, variable.has_version)
+    assert (upstream.is_custom, upstream.replaces_version) == (True, variable.has_version)
     assert found.environment[name].startswith(URL)
 
 
@@ -97,7 +97,7 @@ def test_what_a_variable_was_set_to_is_where_requests_go_on_to(tmp_path: Path, n
     ],
 )
 def test_a_base_url_that_is_none_is_said_by_its_name(tmp_path: Path, command: str, variable: str):
-    with pytest.raises(Unservable, match=f"^{variable} is a URL that begins with https"):
+    with pytest.raises(StartupError, match=f"^{variable} is a URL that begins with https"):
         setup(tmp_path, command, **{variable: "gateway"})
 
 
@@ -118,11 +118,11 @@ def test_a_base_url_that_is_none_is_said_by_its_name(tmp_path: Path, command: st
     ],
 )
 def test_a_base_url_is_used_as_its_client_would_use_it(base: str, path: str, url: str):
-    assert upstream_at(base, whole=True).url(path, "") == url
+    assert upstream_at(base, replaces_version=True).url(path, "") == url
 
 
 def test_what_is_chosen_holds_before_what_was_found():
-    found: dict[Name, Upstream] = {
+    found: dict[UpstreamName, Upstream] = {
         "openai": upstream_at("http://found"),
         "anthropic": upstream_at("http://other"),
     }
@@ -195,7 +195,7 @@ def test_codex_is_left_as_it_is_where_nobody_can_know_its_place(
     assert said in found.note
     setting = said + '="http://there/v1"'
     given, found = setup(tmp_path, "codex", "-c", setting, files=files)
-    assert found.upstreams == {"openai": upstream_at("http://there/v1", whole=True)}
+    assert found.upstreams == {"openai": upstream_at("http://there/v1", replaces_version=True)}
 
 
 def test_codexs_own_words_are_put_right(tmp_path: Path):
@@ -205,7 +205,7 @@ def test_codexs_own_words_are_put_right(tmp_path: Path):
     given, found = setup(tmp_path, "codex", *words)
     assert said not in given
     assert given.count(f'model_providers.x.base_url="{V1}"') == 2
-    assert found.upstreams == {"openai": upstream_at("http://there/v1", whole=True)}
+    assert found.upstreams == {"openai": upstream_at("http://there/v1", replaces_version=True)}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,9 @@ def test_codex_with_chatgpts_login_goes_on_to_chatgpt(
     tmp_path: Path, login: Any, world: dict[str, str], chatgpt: bool
 ):
     _, found = setup(tmp_path, "codex", files={".codex/auth.json": login}, **world)
-    expected = Upstream("https://chatgpt.com", "/backend-api/codex", chosen=True, whole=True)
+    expected = Upstream(
+        "https://chatgpt.com", "/backend-api/codex", is_custom=True, replaces_version=True
+    )
     assert found.upstreams == ({"openai": expected} if chatgpt else {})
 
 
@@ -244,7 +246,7 @@ def test_opencode_is_told_by_a_variable_that_is_merged(tmp_path: Path):
         "openai": {"options": {"baseURL": V1}},
         "google": {"options": {"baseURL": f"{URL}/v1beta"}},
     }
-    assert found.upstreams == {"openai-chat": upstream_at("http://mine/v1", whole=True)}
+    assert found.upstreams == {"openai-chat": upstream_at("http://mine/v1", replaces_version=True)}
     assert "mine" in found.note
 
 
@@ -267,7 +269,7 @@ def test_opencodes_later_settings_hold_before_earlier_ones(tmp_path: Path):
         },
     }  # fmt: skip
     _, found = setup(tmp_path, "opencode", files=files)
-    assert found.upstreams == {"openai-chat": upstream_at("http://moved/v1", whole=True)}
+    assert found.upstreams == {"openai-chat": upstream_at("http://moved/v1", replaces_version=True)}
     assert "mine" in found.note
     assert "usual" not in found.note
 
@@ -289,7 +291,9 @@ def test_opencodes_own_provider_goes_on_to_where_it_was(
     """The key that it sends is for there, and for nobody else."""
     files = {".config/opencode/opencode.jsonc": text}
     _, found = setup(tmp_path, "opencode", files=files, **world)
-    assert found.upstreams == {"anthropic": upstream_at("https://gate.example/v1", whole=True)}
+    assert found.upstreams == {
+        "anthropic": upstream_at("https://gate.example/v1", replaces_version=True)
+    }
     told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
     assert told["anthropic"]["options"]["baseURL"] == V1
 
@@ -401,7 +405,7 @@ def test_what_litellm_believes_first_is_where_requests_go_on_to(tmp_path: Path):
         _, found = setup(tmp_path, agent, **world, AIDER_OPENAI_API_BASE="http://third/v1")
         assert found.environment["OPENAI_BASE_URL"] == V1
         assert "OPENAI_API_BASE" not in found.environment  # it names another place
-        assert found.upstreams == {"openai": upstream_at("http://first/v1", whole=True)}
+        assert found.upstreams == {"openai": upstream_at("http://first/v1", replaces_version=True)}
 
 
 @pytest.mark.parametrize("words", [("--openai-api-base", "{}"), ("--openai-api-base={}",)])
@@ -415,7 +419,7 @@ def test_aiders_own_option_is_put_right(tmp_path: Path, words: tuple[str, ...]):
         AIDER_OPENAI_API_BASE="http://own/v1",
     )
     assert given == ("aider", *(word.format(V1) for word in words), "--yes")
-    assert found.upstreams == {"openai": upstream_at("http://said/v1", whole=True)}
+    assert found.upstreams == {"openai": upstream_at("http://said/v1", replaces_version=True)}
     assert "OPENAI_BASE_URL" not in found.environment
 
 
@@ -594,10 +598,10 @@ def test_codex_has_settings_for_the_whole_machine(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(endpoints, "_CODEX_SYSTEM_CONFIG", machine)
     files = {"etc/config.toml": f'openai_base_url = "{GATE_URL}"'}
     _, found = setup(tmp_path, "codex", files=files)
-    assert found.upstreams == {"openai": upstream_at(GATE_URL, whole=True)}
+    assert found.upstreams == {"openai": upstream_at(GATE_URL, replaces_version=True)}
     files = {".codex/config.toml": 'openai_base_url = "http://own/v1"'}
     _, found = setup(tmp_path, "codex", files=files)
-    assert found.upstreams == {"openai": upstream_at("http://own/v1", whole=True)}
+    assert found.upstreams == {"openai": upstream_at("http://own/v1", replaces_version=True)}
 
 
 def test_codex_may_have_a_usual_profile(tmp_path: Path):

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench.reconciliation import Found, enough, growth_errors, models
-from respool.replay.result import Growth
+from respool.pricing import Growth
 from tests.replay.results import sample
 
 MODEL = "claude-opus-4-7"

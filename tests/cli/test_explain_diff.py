@@ -252,7 +252,7 @@ def test_a_trace_costs_nothing_when_nobody_asks() -> None:
     state = fold_request(
         body(), format=None, policy=Policy(cap_chars=500), facts=Facts(), memo=None
     ).state
-    assert state.trace is None
+    assert state.evaluation.trace is None
 
 
 @pytest.mark.parametrize("format", FORMATS)

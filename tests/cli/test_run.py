@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from respool.cli.run import child_environment
-from respool.proxy.watching.summing import Sums
+from respool.proxy.billing import RunTotals
 from respool.store import RequestRecord
 from tests.support.formats import Exchange, request
 from tests.transcripts.upstream import Answer, Upstream
@@ -303,28 +303,28 @@ def record(**given: Any) -> RequestRecord:
 
 
 def test_the_summary_says_what_happened():
-    sums = Sums()
+    sums = RunTotals()
     sums.add(record(tokens_before=1000, tokens_after=600, cost_before=2.0, cost_after=1.5))
     sums.add(record(tokens_before=3000, tokens_after=1400, fallback="late: over 3 s"))
     sums.add(record(status=529, tokens_before=0, tokens_after=0))
-    assert sums.told(observed=False) == [
+    assert sums.sentences(observed=False) == [
         "3 requests, 1 of them not answered well",
         "4,000 tokens were sent as 2,000 (50 % less)",
         "$1.50 in place of $2.00 (of 1 request) by the provider's own counts",
-        "1 fall-back (mostly late: over 3 s)",
+        "1 fallback (mostly late: over 3 s)",
     ]
-    assert sums.told(observed=True)[1:3] == [
+    assert sums.sentences(observed=True)[1:3] == [
         "4,000 tokens would have been sent as 2,000 (50 % less)",
         "$2.00 by the provider's own counts, which would have been $1.50 (of 1 request)",
     ]
 
 
 def test_the_summary_does_not_call_more_less():
-    sums = Sums()
+    sums = RunTotals()
     sums.add(record(tokens_before=1000, tokens_after=1002))
-    assert sums.told(observed=False)[1] == "1,000 tokens were sent as 1,002 (0 % less)"
+    assert sums.sentences(observed=False)[1] == "1,000 tokens were sent as 1,002 (0 % less)"
     sums.add(record(tokens_before=0, tokens_after=48))
-    assert sums.told(observed=False)[1] == "1,000 tokens were sent as 1,050 (5 % more)"
+    assert sums.sentences(observed=False)[1] == "1,000 tokens were sent as 1,050 (5 % more)"
 
 
 def test_without_the_extra_it_says_what_is_missing():

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import respool
-from respool.proxy.assembling import compacting_app
-from respool.proxy.compacting.options import Options
-from respool.proxy.forwarding.config import Config, Limits
-from respool.proxy.forwarding.record import to_nowhere
-from respool.proxy.running import serving
+from respool.proxy.app import build_app
+from respool.proxy.log import log_nothing
+from respool.proxy.options import CompactionOptions, ServerOptions, TransferLimits
+from respool.proxy.server import serving
 from respool.store import SQLiteStore
-from tests.proxying import Heard, Reply, all_to, ask, post, upstream
+from tests.proxy.sockets import Heard, Reply, all_to, ask, post, upstream
 from tests.support.formats import Exchange, request
 
 KEEN = respool.Policy(
@@ -137,7 +136,7 @@ def dashboarded(
     """A proxy with its dashboard, in a thread of its own, for as long as the block lasts."""
     first: Future[Dashboarded] = Future()
     stop: Future[None] = Future()
-    options = Options(policy=policy, observe=observe)
+    options = CompactionOptions(policy=policy, observe=observe)
     serve = _served(folder, options, token, port, first, stop)
     thread = threading.Thread(target=asyncio.run, args=(serve,), daemon=True)
     thread.start()
@@ -150,7 +149,7 @@ def dashboarded(
 
 async def _served(
     folder: Path,
-    options: Options,
+    options: CompactionOptions,
     token: str | None,
     port: int,
     first: Future[Dashboarded],
@@ -167,9 +166,9 @@ async def _served(
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
     async with upstream(script) as behind:
-        limits = Limits(drain=1.0)
-        config = Config(port=port, upstreams=all_to(behind.port), limits=limits, token=token)
-        async with serving(compacting_app(config, options, to_nowhere, store=store)) as running:
+        limits = TransferLimits(drain_seconds=1.0)
+        config = ServerOptions(port=port, upstreams=all_to(behind.port), limits=limits, token=token)
+        async with serving(build_app(config, options, log_nothing, store=store)) as running:
             prefix = f"/respool-token/{token}" if token else ""
             loop = asyncio.get_running_loop()
             first.set_result(

@@ -18,16 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import respool
+from respool import engine
 from respool.dashboard import queries
 from respool.dashboard.http_api import Dashboard
 from respool.dashboard.page import content_security_policy, page
 from respool.dashboard.queries import ProxyStatus
 from respool.edits import REASONS
-from respool.proxy.compacting import noticing
-from respool.proxy.installed import installed
+from respool.proxy.version import installed_version
 from respool.store import SQLiteStore
 from tests.dashboard.support import KEEN, KEY, LONG, Dashboarded, dashboarded, only
-from tests.proxying import get
+from tests.proxy.sockets import get
 from tests.support.formats import Exchange
 
 TOKEN = "a-token-of-enough-length"
@@ -121,7 +121,7 @@ class TestData:
     def test_how_it_stands(self, used: Dashboarded):
         found = used.data("overview")
         assert found["observe"] is False
-        assert found["version"] == installed()
+        assert found["version"] == installed_version()
         assert found["breaker"] == {"phase": "closed", "why": "Requests are compacted."}
         assert [one["model"] for one in found["calibrations"]] == ["claude-sonnet-4-5"]
         assert found["store"]["path"].endswith("respool.db")
@@ -501,7 +501,7 @@ class TestWhatHappened:
     def test_what_cannot_be_worked_out_costs_no_projection(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(noticing, "advice", lambda *_: 1 / 0)
+        monkeypatch.setattr(engine, "advice", lambda *_: 1 / 0)
         with dashboarded(tmp_path) as one:
             one.talk(3)
             assert {x["sent_as"] for x in only(one)} == {"projection"}

@@ -219,7 +219,7 @@ class TestMeanwhile:
     ):
         with dashboarded(tmp_path) as one:
             seen = look(one)
-        monkeypatch.setattr("respool.proxy.assembling.installed", lambda: "99.0")
+        monkeypatch.setattr("respool.proxy.app.installed_version", lambda: "99.0")
         with dashboarded(tmp_path, port=one.port):
             told = seen.tab.get_by_text("respool was updated: load this page again")
             told.wait_for(timeout=SOON)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from respool.proxy.answers.usage import Told, UsageReader
-from respool.proxy.compacting.objections import objection_of
+from respool.proxy.provider_errors import classify_error
+from respool.proxy.usage import ResponseInfo, ResponseReader
 from respool.wire.base import FormatName
 from tests.e2e.model_process import CONTEXT
 from tests.e2e.model_server import ModelServer
@@ -28,11 +28,11 @@ def asking(format: FormatName, text: str, **more: Any) -> dict[str, Any]:
     return {"model": "m", history: said, MOST[format]: 4, "temperature": 0, **more}
 
 
-def told(format: FormatName, data: bytes) -> Told:
-    reader = UsageReader(format)
+def told(format: FormatName, data: bytes) -> ResponseInfo:
+    reader = ResponseReader(format)
     for at in range(0, len(data), 7):
         reader.feed(data[at : at + 7])
-    return reader.end()
+    return reader.finish()
 
 
 @wires
@@ -40,7 +40,7 @@ def test_a_stream_tells_the_usage_that_a_whole_answer_tells(
     server: ModelServer, format: FormatName
 ) -> None:
     more = {"stream_options": {"include_usage": True}} if format == "openai-chat" else {}
-    found: list[Told] = []
+    found: list[ResponseInfo] = []
     for streamed in (False, True):
         request = asking(format, "Which way out?", stream=streamed, **(more if streamed else {}))
         status, data = server.bytes_of(format, request)
@@ -54,7 +54,7 @@ def test_a_stream_tells_the_usage_that_a_whole_answer_tells(
     assert streamed_one.usage.output == whole.usage.output == 4
     assert streamed_one.usage.cache_read > 0  # the same prompt as just before
     assert streamed_one.model == whole.model
-    assert (whole.stop, streamed_one.stop) in (
+    assert (whole.stop_reason, streamed_one.stop_reason) in (
         ("max_tokens",) * 2,
         ("length",) * 2,
         ("completed",) * 2,
@@ -69,8 +69,8 @@ def test_its_overflow_is_understood_with_both_numbers(
     for streamed in (False, True):
         request = asking(format, "word " * 3 * CONTEXT, stream=streamed)
         status, data = server.bytes_of(format, request)
-        refusal = objection_of(status, (), data)
-        assert (refusal.kind, refusal.limit, refusal.room) == ("overflow", CONTEXT, CONTEXT)
+        refusal = classify_error(status, (), data)
+        assert (refusal.kind, refusal.limit, refusal.max_prompt) == ("overflow", CONTEXT, CONTEXT)
         assert refusal.count is not None
         assert refusal.count > 3 * CONTEXT
         assert refusal.code == "exceed_context_size_error"

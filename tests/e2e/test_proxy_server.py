@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 import respool
-from respool.proxy.assembling import compacting_app
-from respool.proxy.compacting.options import Options
-from respool.proxy.forwarding.config import Config
-from respool.proxy.forwarding.record import to_nowhere
-from respool.proxy.forwarding.upstreams import upstreams_of
-from respool.proxy.running import serving_in_thread
+from respool.proxy.app import build_app
+from respool.proxy.log import log_nothing
+from respool.proxy.options import CompactionOptions, ServerOptions
+from respool.proxy.server import serving_in_thread
+from respool.proxy.upstreams import upstreams_of
 from respool.store import RequestRecord
 from tests.e2e.conversations import growing
 from tests.e2e.model_process import CONTEXT
@@ -49,11 +48,15 @@ def proxied(
     """The same server by way of a proxy, and what that writes down."""
     patch.setenv("RESPOOL_STORE", str(folder / "respool.db"))
     names = ("anthropic", "openai", "gemini")
-    config = Config(port=0, upstreams=upstreams_of(f"{name}={server.address}" for name in names))
+    config = ServerOptions(
+        port=0, upstreams=upstreams_of(f"{name}={server.address}" for name in names)
+    )
     records: list[RequestRecord] = []
 
     def make() -> Any:
-        return compacting_app(config, Options(policy=policy), to_nowhere, heard=records.append)
+        return build_app(
+            config, CompactionOptions(policy=policy), log_nothing, listener=records.append
+        )
 
     with serving_in_thread(make) as running_here:
         yield ModelServer(running_here.url), records

@@ -29,11 +29,11 @@ from respool.mcp_server.handlers import (
 from respool.store import RecordedEdit, SQLiteStore
 from respool.tools.identity import is_expand_tool
 from tests.late import late
-from tests.proxying import ask as over_the_port
-from tests.proxying import post
+from tests.proxy.sockets import ask as over_the_port
+from tests.proxy.sockets import post
+from tests.proxy.test_originals_endpoint import running
 from tests.store.support import OTHER, OWNER, SOURCE, by_ref, record
 from tests.support.formats import FORMATS, Exchange, request, results
-from tests.test_proxy_originals import running
 from tests.tools.test_expand_tool import STUB, offering
 
 EXPAND, HISTORY = "respool_expand", "respool_history"  # as the server names its tools

@@ -290,7 +290,7 @@ def cut_by(name: str, pins: Collection[str], steps: Sequence[list[Exchange]] = B
 
 @pytest.mark.parametrize("name", CUTTING)
 def test_every_pass_gives_its_own_reason(name: str) -> None:
-    given = {edit.reason for edit in alone(name, (), BUSY).edits.values()}
+    given = {edit.reason for edit in alone(name, (), BUSY).edits.by_part.values()}
     assert given == {GIVEN[name]}
 
 

@@ -43,7 +43,7 @@ class ToyCodec:
         return isinstance(message, dict) and message.get("by") == "bot"
 
     def decode(self, row: int, message: JSON) -> list[Part]:
-        speaker = SPEAKERS.get(message.get("by")) if isinstance(message, dict) else None
+        speaker = SPEAKERS.get(str(message.get("by"))) if isinstance(message, dict) else None
         if speaker is None:
             return [Part(Ref(row, ()), "opaque", "user", compact_json(message))]
         if speaker == "tool":

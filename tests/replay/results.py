@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from respool.pricing import Calibration
 from respool.replay.result import (
-    Calibration,
     CostBreakdown,
     CostShare,
     CutTotal,

@@ -10,21 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respool.pricing import Usage
+from respool.pricing import MIN_SAMPLES, Growth, Usage, calibrations
 from respool.replay.calibration import (
     FRAMING,
-    MIN_GROWTHS,
     TOKENS_PER_SIGNATURE_CHAR,
     Framing,
     UsageEvidence,
-    calibrate_models,
     calibrated_measure,
     drops_reasoning,
     infer_evidence,
 )
 from respool.replay.prompt_cache import HOUR, MINUTES, CharacterMeasure
 from respool.replay.recording import DEFAULT_HEAD_TOKENS, infer_cache_lifetime, infer_head_tokens
-from respool.replay.result import Growth, SessionResult
+from respool.replay.result import SessionResult
 from respool.replay.runner import ReplayOptions, choose_measure, replay_session
 from respool.sessions.session import RecordedRequest, RecordedSession
 from respool.tokens import PERMILLE, EstimateCounter, ExactCounter
@@ -95,7 +93,7 @@ def predicted(session: RecordedSession) -> list[tuple[int, int]]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(0.8, 2.5), st.integers(0, 60_000), st.integers(MIN_GROWTHS + 1, 20), st.booleans())
+@given(st.floats(0.8, 2.5), st.integers(0, 60_000), st.integers(MIN_SAMPLES + 1, 20), st.booleans())
 def test_factor_and_head_are_found(factor: float, head: int, steps: int, started: bool) -> None:
     session = conversation(steps, head=head, factor=factor, started=started)
     evidence = known(session)
@@ -109,7 +107,7 @@ def test_factor_and_head_are_found(factor: float, head: int, steps: int, started
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(1.0, 2.0), st.integers(50, 3_000), st.integers(MIN_GROWTHS + 1, 15), st.booleans())
+@given(st.floats(1.0, 2.0), st.integers(50, 3_000), st.integers(MIN_SAMPLES + 1, 15), st.booleans())
 def test_hidden_reasoning_is_found(factor: float, hidden: int, steps: int, shown: bool) -> None:
     """By what was reported of the answers, whether or not something of it is shown."""
     thought = "First the totals, then the lines." if shown else ""
@@ -228,8 +226,8 @@ def test_one_request_tells_the_head_only() -> None:
 
 
 def test_few_growths_are_kept_and_not_used() -> None:
-    evidence = known(conversation(MIN_GROWTHS, factor=1.2))
-    assert len(evidence.growths) == MIN_GROWTHS - 1
+    evidence = known(conversation(MIN_SAMPLES, factor=1.2))
+    assert len(evidence.growths) == MIN_SAMPLES - 1
     assert evidence.scale.factor == PERMILLE["claude"] / 1000
 
 
@@ -290,7 +288,7 @@ def test_unseen_reminders_do_not_move_the_factor() -> None:
 
 def test_models_are_calibrated_apart_and_the_best_known_comes_first() -> None:
     samples = [Growth("b", 1_000, 1_500)] * 5 + [Growth("a", 1_000, 1_200)] * 7
-    found = calibrate_models(samples)
+    found = calibrations(samples)
     assert [(one.model, one.factor, one.requests) for one in found] == [
         ("a", 1.2, 7),
         ("b", 1.5, 5),
@@ -298,12 +296,12 @@ def test_models_are_calibrated_apart_and_the_best_known_comes_first() -> None:
 
 
 def test_a_few_growths_bound_nothing() -> None:
-    assert calibrate_models([]) == calibrate_models([Growth("m", 1_000, 1_500)] * 4) == ()
+    assert calibrations([]) == calibrations([Growth("m", 1_000, 1_500)] * 4) == ()
 
 
 @given(st.lists(st.integers(500, 3_000), min_size=5, max_size=200))
 def test_bounds_hold_nine_in_ten(reported: list[int]) -> None:
-    (found,) = calibrate_models(Growth("m", 1_000, one) for one in reported)
+    (found,) = calibrations(Growth("m", 1_000, one) for one in reported)
     inside = [found.low <= one / 1_000 <= found.high for one in reported]
     assert sum(inside) >= 0.89 * len(inside) - 1
     assert found.low <= found.factor <= found.high
@@ -311,7 +309,7 @@ def test_bounds_hold_nine_in_ten(reported: list[int]) -> None:
 
 def test_long_growths_count_for_more() -> None:
     samples = [Growth("m", 400, 1_200)] * 4 + [Growth("m", 20_000, 24_000)]
-    assert calibrate_models(samples)[0].factor == 1.2
+    assert calibrations(samples)[0].factor == 1.2
 
 
 def test_a_long_session_keeps_few_growths() -> None:

@@ -11,11 +11,10 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from respool.cli import main
-from respool.pricing import Usage
+from respool.pricing import Calibration, Usage
 from respool.providers.registry import PROVIDERS
 from respool.replay.policies import DEFAULT_POLICIES
 from respool.replay.result import (
-    Calibration,
     CostBreakdown,
     CostShare,
     PolicyScore,

@@ -45,5 +45,5 @@ def context_with(policy: Policy | None = None, **values: Any) -> Context:
 def view_with(view: View, **properties: Any) -> View:
     """The same view, in which these properties have these values."""
     twin = View(view.state, view.context, view.phase, view.unseen_from)
-    twin.__dict__.update(view.__dict__ | properties)
+    vars(twin).update(vars(view) | properties)
     return twin

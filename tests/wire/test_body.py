@@ -262,7 +262,7 @@ def test_fields_are_read_where_the_model_stands_elsewhere(given: str) -> None:
         setting = fold_request(
             body, format="gemini", policy=Policy(), facts=Facts(), memo=None, model=model
         ).context
-        assert setting.fetch_tool == "respool_expand"
+        assert setting.request.fetch_tool == "respool_expand"
 
 
 def test_plain_text_input_is_passed_through() -> None:

@@ -11,7 +11,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..proxy.forwarding.upstreams import Name, Upstream, upstream_at
+from ..proxy.upstreams import Upstream, upstream_at
+from ..proxy.upstreams import UpstreamName as Name
 from .endpoints import (
     CHATGPT_URL,
     CODEX_LEGACY_VARIABLE,
@@ -176,7 +177,9 @@ def _set_up_variables(
             )
         for name, url in list(set_before.items())[:1]:
             variable = _ALL_VARIABLES[name]
-            upstreams[variable.upstream] = upstream_at(url, whole=variable.has_version, said=name)
+            upstreams[variable.upstream] = upstream_at(
+                url, replaces_version=variable.has_version, label=name
+            )
     return LaunchSetup(
         agent=agent,
         environment=environment,
@@ -282,7 +285,7 @@ def _set_up_copilot(context: LaunchContext) -> LaunchSetup:
         agent="Copilot",
         environment={name: proxy_base_url(context.proxy_url, upstream, has_version=versioned)},
         arguments=context.arguments,
-        upstreams={upstream: upstream_at(before, whole=versioned, said=name)},
+        upstreams={upstream: upstream_at(before, replaces_version=versioned, label=name)},
         applied=(name,),
     )
 
@@ -300,7 +303,7 @@ def _set_up_codex(context: LaunchContext) -> LaunchSetup:
     )
     upstreams: dict[Name, Upstream] = {}
     if provider.url:
-        upstreams = {"openai": upstream_at(provider.url, whole=True, said=provider.id)}
+        upstreams = {"openai": upstream_at(provider.url, replaces_version=True, label=provider.id)}
     note = "with the login of ChatGPT" if provider.url == CHATGPT_URL else ""
     words = _replace_setting(context.arguments, provider.id, setting)
     return LaunchSetup(
@@ -382,7 +385,9 @@ def _servable_providers(
             taken.append(one)
             if one.url:
                 said = f"The base URL of {one.id}"
-                upstreams[one.upstream] = upstream_at(one.url, whole=one.has_version, said=said)
+                upstreams[one.upstream] = upstream_at(
+                    one.url, replaces_version=one.has_version, label=said
+                )
     return taken, upstreams
 
 

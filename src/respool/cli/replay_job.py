@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from ..replay.calibration import calibrate_models
+from ..pricing import calibrations
 from ..replay.policies import DEFAULT_POLICIES, NONE, sender_factory
 from ..replay.result import Replay
 from ..replay.runner import (
@@ -198,7 +198,7 @@ def _total_result(found: RunResult, options: ReplayOptions) -> Replay:
     return sum_up(
         found.sessions,
         found.skipped,
-        calibrate_models(growth for session in found.sessions for growth in session.samples),
+        calibrations(growth for session in found.sessions for growth in session.samples),
         counter=_PLAIN_COUNTER_NOTE if options.plain else _COUNTER_NOTE,
         policies=options.policies,
         version=_installed_version(),

@@ -28,8 +28,8 @@ from .options import (
 if TYPE_CHECKING:
     from ..agents.launch import LaunchSetup
     from ..policy import Policy
-    from ..proxy.compacting.options import Options
-    from ..proxy.watching.summing import Sums
+    from ..proxy.billing import RunTotals
+    from ..proxy.options import CompactionOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
 EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
@@ -82,13 +82,13 @@ def run(
     URL that was set before. The exit status is the command's.
     """
     with require_server():
-        from ..proxy.compacting.options import Options
-        from ..proxy.forwarding.config import Config  # lazily: no other command needs the server
-        from ..proxy.running import bound
+        # lazily: no other command needs the server
+        from ..proxy.options import CompactionOptions, ServerOptions
+        from ..proxy.server import bind
     _refuse_command(command[0])
-    options = Options(policy=policy, observe=observe, deadline=deadline)
+    options = CompactionOptions(policy=policy, observe=observe, deadline=deadline)
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
-        with bound(Config(port=0)) as listening:
+        with bind(ServerOptions(port=0)) as listening:
             status = _run(command, upstreams, options, Path(folder), listening)
         ctx.exit(status)
 
@@ -108,35 +108,34 @@ def _refuse_command(name: str) -> None:
 def _run(
     command: tuple[str, ...],
     upstream_options: tuple[str, ...],
-    options: Options,
+    options: CompactionOptions,
     scratch_folder: Path,
     listening: socket.socket,
 ) -> int:
     """Serve, run the command, print the summary."""
     from ..agents.launch import plan_launch
-    from ..proxy.assembling import compacting_app
-    from ..proxy.forwarding.config import Config, Limits, checked
-    from ..proxy.forwarding.record import to_nowhere
-    from ..proxy.forwarding.upstreams import upstreams_of
-    from ..proxy.running import serving_in_thread
-    from ..proxy.watching.summing import Sums
+    from ..proxy.app import build_app
+    from ..proxy.billing import RunTotals
+    from ..proxy.log import log_nothing
+    from ..proxy.options import ServerOptions, TransferLimits, validated
+    from ..proxy.server import serving_in_thread
+    from ..proxy.upstreams import upstreams_of
 
     token = os.environ.get("RESPOOL_TOKEN") or None
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     url = f"{address}/respool-token/{token}" if token else address
     words, setup = plan_launch(command, url, os.environ, scratch_folder, Path.cwd())
     going = upstreams_of(upstream_options, setup.upstreams)
-    config = checked(
-        Config(port=0, upstreams=going, token=token, limits=Limits(drain=_DRAIN_SECONDS))
-    )
-    sums, warnings = Sums(), _WarningCollector()
+    limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
+    server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
+    totals, warnings = RunTotals(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
-    make = partial(compacting_app, config, options, to_nowhere, heard=sums.add)
+    make = partial(build_app, server, options, log_nothing, listener=totals.add)
     with serving_in_thread(make, listening):
         _print_note(_start_line(command[0], setup, address, observe=options.observe))
         status = _start(words, child_environment(os.environ, setup.environment))
     logging.getLogger().removeHandler(warnings)
-    _print_note(_end_line(setup, sums, warnings, address, observe=options.observe))
+    _print_note(_end_line(setup, totals, warnings, address, observe=options.observe))
     return status
 
 
@@ -188,10 +187,15 @@ def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -
 
 
 def _end_line(
-    setup: LaunchSetup, totals: Sums, warnings: _WarningCollector, address: str, *, observe: bool
+    setup: LaunchSetup,
+    totals: RunTotals,
+    warnings: _WarningCollector,
+    address: str,
+    *,
+    observe: bool,
 ) -> str:
     """Line after the end: requests, savings, dashboard."""
-    told = totals.told(observed=observe)
+    told = totals.sentences(observed=observe)
     if warnings.count:
         told.append(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"

@@ -22,9 +22,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.app import App
-    from ..proxy.assembling import Shared
-    from ..proxy.compacting.options import Options
-    from ..proxy.forwarding.config import Config
+    from ..proxy.options import CompactionOptions, ServerOptions
     from ..wire.base import FormatName
 
 _NEXT_STEPS = (
@@ -46,12 +44,9 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
 @upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
 @observe_option
 @click.option(
-    "--workers",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Processes that share the port.",
+    "--shared-store",
+    is_flag=True,
+    help="Other servers use the same store and serve the same conversations.",
 )
 @deadline_option
 @click.option(
@@ -70,7 +65,7 @@ def serve(  # noqa: PLR0913 - each is an option
     port: int,
     upstreams: tuple[str, ...],
     observe: bool,
-    workers: int,
+    shared_store: bool,
     deadline: float,
     texts: tuple[FormatName, ...],
     quiet: bool,
@@ -83,53 +78,42 @@ def serve(  # noqa: PLR0913 - each is an option
     addresses.
     """
     with require_server():
-        from ..proxy.assembling import shared_by
-        from ..proxy.compacting.options import Options
-        from ..proxy.forwarding.config import Config, checked
-        from ..proxy.forwarding.printing import Printer, standard_error
-        from ..proxy.forwarding.upstreams import upstreams_of
-        from ..proxy.running import bound
-        from ..proxy.watching.lines import log_as_lines
-        from ..proxy.workers import serve_here, serve_in_processes
+        # late: no other command needs the server
+        from ..proxy.options import CompactionOptions, ServerOptions, validated
+        from ..proxy.server import bind
+        from ..proxy.server import serve as serve_app
+        from ..proxy.upstreams import upstreams_of
         from ..store.retention import Retention, store_path
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
     store_path()  # validate before announcing the address
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
-    config = checked(Config(host, port, upstreams_of(upstreams), token))
+    server = validated(ServerOptions(host, port, upstreams_of(upstreams), token))
     _raise_file_limit()
-    with bound(config) as listening:
+    with bind(server) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"respool listens on {url}{', and asks for its token' if token else ''}")
         if is_terminal():
             click.echo(_NEXT_STEPS)
-        options = Options(
+        options = CompactionOptions(
             policy=policy,
             observe=observe,
             deadline=deadline,
-            texts=texts,
-            shared=workers > 1,
+            text_formats=texts,
+            shared_store=shared_store,
         )
-        make = partial(build_app, config, options, quiet, shared_by(workers))
-        if workers == 1:
-            serve_here(partial(make, 0), listening)
-        else:
-            log_as_lines(Printer(standard_error()))  # which process died, only this one knows
-            serve_in_processes(make, listening, workers, config.limits.drain)
+        serve_app(partial(build_app, server, options, quiet), listening)
 
 
-def build_app(config: Config, options: Options, quiet: bool, shared: Shared, worker: int) -> App:
-    """The proxy that is served; in each process anew."""
-    from ..proxy.assembling import compacting_app
-    from ..proxy.forwarding.printing import Printer, standard_error
-    from ..proxy.forwarding.record import to_lines, to_nowhere
-    from ..proxy.watching.lines import log_as_lines
+def build_app(server: ServerOptions, options: CompactionOptions, quiet: bool) -> App:
+    """The proxy that is served."""
+    from ..proxy.app import build_app
+    from ..proxy.log import LineWriter, log_nothing, log_to, log_warnings_to, standard_error
 
-    printer = Printer(standard_error())
-    log_as_lines(printer)
-    log = to_nowhere if quiet else to_lines(printer)
-    return compacting_app(config, options, log, shared, worker)
+    writer = LineWriter(standard_error())
+    log_warnings_to(writer)
+    return build_app(server, options, log_nothing if quiet else log_to(writer))
 
 
 def _raise_file_limit() -> None:

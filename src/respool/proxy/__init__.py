@@ -1,1 +1,1 @@
-"""The proxy: requests on their way up, responses on their way down."""
+"""The proxy: requests to providers, compacted on their way upstream."""

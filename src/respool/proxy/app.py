@@ -1,75 +1,106 @@
-"""The proxy as an ASGI app: who is let in, what is respool's own, what goes up."""
+"""The proxy as an ASGI app: access, respool's own endpoints, and requests to providers."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
+import sys
 from collections.abc import Callable, Mapping
+from typing import Final
 from urllib.parse import unquote
 
-from .access import Admission, admission_of, is_stranger, refuse_foreign, refuse_strangers
-from .forwarding.asgi import Receive, Request, Scope, Send, request_of, until_closed
-from .forwarding.caller import Caller, Gone
-from .forwarding.client import Client
-from .forwarding.config import Config, checked
-from .forwarding.forwarding import Exchange, Forwarding
-from .forwarding.handling import Handling, PassThrough
-from .forwarding.headers import wants_websocket
-from .forwarding.passing import Broke
-from .forwarding.record import Log, Record, end, record_of, to_nowhere
-from .forwarding.refusals import Refusal, refuse
-from .forwarding.routes import destination, route_of
-from .own import HEALTH, Own, healthy, is_own, own_of
+from ..dashboard.http_api import Dashboard
+from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyStatus
+from ..store import Retention, SQLiteStore, StoreUnavailable, store_path
+from .asgi import (
+    ProxyError,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    close_delimited,
+    request_from,
+    send_error,
+)
+from .auth import Admission, admission_of, has_token, require_same_site, require_token
+from .client import Client
+from .compactor import Compactor
+from .decide import Decider
+from .endpoints import (
+    HEALTH,
+    METRICS,
+    ORIGINALS,
+    Endpoint,
+    HealthEndpoint,
+    MetricsEndpoint,
+    OriginalsEndpoint,
+    bare_health,
+    endpoint_for,
+    is_own,
+)
+from .forward import ClientClosed, Downstream, Exchange, Forwarder
+from .headers import wants_websocket
+from .log import Log, LogEntry, entry_for, finish, log_nothing, log_to_all
+from .metrics import Metrics
+from .middleware import Middleware, PassThrough
+from .options import CompactionOptions, ServerOptions, validated
+from .recorder import Recorder, RecordListener
+from .response import UpstreamClosed
+from .router import route_for, route_of
+from .tracing import span_exporter
+from .version import installed_version
 
-_CODING = b"transfer-encoding"
+_TRANSFER_ENCODING: Final = b"transfer-encoding"
 _log = logging.getLogger(__name__)
 
 
 class App:
-    """The proxy. `own` maps respool's paths to what answers there; "/respool/" is a folder."""
+    """The proxy. `endpoints` maps respool's own paths to endpoints; "/respool/" is a folder."""
 
     def __init__(
         self,
-        config: Config,
-        handling: Handling | None = None,
-        own: Mapping[str, Own] | None = None,
-        log: Log = to_nowhere,
-        closing: Callable[[], None] | None = None,
+        options: ServerOptions,
+        middleware: Middleware | None = None,
+        endpoints: Mapping[str, Endpoint] | None = None,
+        log: Log = log_nothing,
+        *,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
-        self.config = checked(config)
-        self._handling = PassThrough() if handling is None else handling
-        self._own = {HEALTH: healthy, **(own or {})}
+        self.options = validated(options)
+        self._middleware = PassThrough() if middleware is None else middleware
+        self._endpoints = {HEALTH: bare_health, **(endpoints or {})}
         self._log = log
-        self._closing = closing  # the last to be called
-        ups = config.upstreams
+        self._on_close = on_close  # called last
+        ups = options.upstreams
         every = (ups.anthropic, ups.openai, ups.openai_chat, ups.openai_responses, ups.gemini)
-        self._client = Client(every, config.limits)
-        self._forwarding = Forwarding(self._client, self._handling, config.limits)
-        self._started = False
+        self._client = Client(every, options.limits)
+        self._forwarder = Forwarder(self._client, self._middleware, options.limits)
+        self._is_started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or follow the server's life."""
+        """Answer one request, or follow the server's lifespan."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._follow_lifespan(receive, send)
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
 
     async def start(self) -> None:
-        """Make ready, in the event loop that serves. A second time does nothing."""
-        if not self._started:
-            self._started = True
+        """Start, in the event loop that serves; a second call does nothing."""
+        if not self._is_started:
+            self._is_started = True
             await self._client.open()
-            await self._handling.start()
+            await self._middleware.start()
 
     async def stop(self) -> None:
         """Close everything; no request is open any more."""
-        await self._handling.stop()
+        await self._middleware.stop()
         await self._client.close()
-        if self._closing is not None:
-            await asyncio.to_thread(self._closing)
+        if self._on_close is not None:
+            await asyncio.to_thread(self._on_close)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        """Start and stop with the server."""
+    async def _follow_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         await self.start()
         await send({"type": "lifespan.startup.complete"})
@@ -78,79 +109,180 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, whatever comes of it."""
-        send = until_closed(send) if scope["http_version"] == "1.0" else send
-        admission = admission_of(request_of(scope))
-        record = record_of(admission.request)
+        """Answer one request, and log it however it ends."""
+        send = close_delimited(send) if scope["http_version"] == "1.0" else send
+        admission = admission_of(request_from(scope))
+        entry = entry_for(admission.request)
         try:
-            await self._settled(scope, admission, receive, send, record)
-        except Broke:
-            raise  # the server breaks the connection off, as upstream did
+            await self._handle(scope, admission, receive, send, entry)
+        except UpstreamClosed:
+            raise  # the server closes the connection, as upstream did
         except Exception as error:
-            record.note = f"failed: {type(error).__name__}"
-            _log.exception("A request failed by a fault of respool's own")
+            entry.note = f"failed: {type(error).__name__}"
+            _log.exception("A request failed by a fault of respool")
             raise
         finally:
-            end(record)
-            self._log(record)
+            finish(entry)
+            self._log(entry)
 
-    async def _settled(
-        self, scope: Scope, admission: Admission, receive: Receive, send: Send, record: Record
+    async def _handle(
+        self, scope: Scope, admission: Admission, receive: Receive, send: Send, entry: LogEntry
     ) -> None:
-        """Answer, or say in the provider's words what is wrong; break off where upstream did."""
-        caller = Caller(receive, self.config.limits.silence)
+        """Answer a request; errors of the proxy are sent in the provider's shape."""
+        downstream = Downstream(receive, self.options.limits.idle_seconds)
         request = admission.request
         try:
             if is_own(request):
-                await self._show(scope, admission, receive, send)
+                await self._answer_own(scope, admission, receive, send)
             else:
-                await self._forward(admission, caller, send, record)
-        except Refusal as refusal:
-            record.status, record.note = refusal.status, refusal.code
-            record.how = "refused" if record.how == "own" else record.how
-            await refuse(send, None if is_own(request) else route_of(request).provider, refusal)
-        except Gone:
-            record.how = "gone"
+                await self._forward(admission, downstream, send, entry)
+        except ProxyError as error:
+            entry.status, entry.note = error.status, error.code
+            entry.outcome = "rejected" if entry.outcome == "own_page" else entry.outcome
+            await send_error(send, None if is_own(request) else route_of(request).provider, error)
+        except ClientClosed:
+            entry.outcome = "client_closed"
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not caller.gone or task is None:
+            if not downstream.is_closed or task is None:
                 raise
             task.uncancel()
-            record.how = "gone"
+            entry.outcome = "client_closed"
 
-    async def _show(self, scope: Scope, admission: Admission, receive: Receive, send: Send) -> None:
-        """Show what is respool's own, to who may see it."""
-        request, token = admission.request, self.config.token
-        if request.path == HEALTH and is_stranger(admission, token):
-            await healthy(scope, receive, send)  # that tells nothing, and who asks has no token
+    async def _answer_own(
+        self, scope: Scope, admission: Admission, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request to one of respool's own endpoints."""
+        request, token = admission.request, self.options.token
+        if request.path == HEALTH and not has_token(admission, token):
+            await bare_health(scope, receive, send)  # without any detail
             return
-        refuse_strangers(admission, token)
-        refuse_foreign(request, self.config)
-        page = own_of(self._own, request.path)
+        require_token(admission, token)
+        require_same_site(request, self.options)
+        endpoint = endpoint_for(self._endpoints, request.path)
         path = unquote(request.path)
         inside = {**scope, "path": path, "raw_path": request.path.encode("ascii")}
-        await page({**inside, "root_path": admission.prefix}, receive, send)
+        await endpoint({**inside, "root_path": admission.prefix}, receive, send)
 
     async def _forward(
-        self, admission: Admission, caller: Caller, send: Send, record: Record
+        self, admission: Admission, downstream: Downstream, send: Send, entry: LogEntry
     ) -> None:
-        """Pass a request on to the upstream it is for."""
+        """Forward a request to its upstream."""
         request = admission.request
-        refuse_strangers(admission, self.config.token)
-        _refuse_odd(request)
-        route, upstream = destination(request, self.config.upstreams)
-        record.format, record.upstream = route.format, upstream.origin
-        await self._forwarding.forward(Exchange(request, route, upstream, caller, send, record))
+        require_token(admission, self.options.token)
+        _refuse_unsupported(request)
+        route, upstream = route_for(request, self.options.upstreams)
+        entry.format, entry.upstream = route.format, upstream.origin
+        exchange = Exchange(
+            request=request,
+            route=route,
+            upstream=upstream,
+            downstream=downstream,
+            send=send,
+            entry=entry,
+        )
+        await self._forwarder.forward(exchange)
 
 
-def _refuse_odd(request: Request) -> None:
-    """Refuse what is no request to a provider: tunnels, WebSockets, paths that climb."""
+def _refuse_unsupported(request: Request) -> None:
+    """Refuse WebSockets, tunnels, unknown transfer encodings and paths that lead upwards."""
     if wants_websocket(request.named):
-        raise Refusal(426, "websocket", "WebSockets are not passed on; the same works over HTTP.")
-    codings = {value.strip().lower() for name, value in request.headers if name == _CODING}
-    if codings - {b"chunked"}:
-        raise Refusal(501, "coding", "a transfer coding other than chunked is not understood.")
+        raise ProxyError(
+            426, "websocket", "WebSockets are not passed on; the same works over HTTP."
+        )
+    encodings = {
+        value.strip().lower() for name, value in request.headers if name == _TRANSFER_ENCODING
+    }
+    if encodings - {b"chunked"}:
+        raise ProxyError(501, "coding", "a transfer coding other than chunked is not understood.")
     if request.method == "CONNECT" or not request.path.startswith("/"):
-        raise Refusal(400, "target", "this proxy is no tunnel to other hosts.")
+        raise ProxyError(400, "target", "this proxy is no tunnel to other hosts.")
     if ".." in unquote(request.path).replace("\\", "/").split("/"):
-        raise Refusal(400, "target", "a path that leads upwards is not passed on.")
+        raise ProxyError(400, "target", "a path that leads upwards is not passed on.")
+
+
+# --- the complete proxy ------------------------------------------------------------------------
+
+
+def build_app(
+    server: ServerOptions,
+    options: CompactionOptions,
+    log: Log,
+    *,
+    store: SQLiteStore | None = None,
+    listener: RecordListener | None = None,
+) -> App:
+    """A proxy that compacts, with store, dashboard, metrics and tracing.
+
+    `listener` is called with each record that is written.
+    """
+    _tune_interpreter()
+    store = store or SQLiteStore(store_path(), retention=Retention.from_env())
+    decider = Decider(
+        options.policy,
+        store,
+        observe=options.observe,
+        shared_store=options.shared_store,
+        text_formats=options.text_formats,
+    )
+    recorder = Recorder(store, listener)
+    _open(store)
+    compactor = Compactor(decider, recorder, options, salt=store.provisional_salt)
+    metrics = Metrics()
+    health = HealthEndpoint(store, compactor.breaker.state, observe=options.observe)
+    spans = span_exporter(os.environ)
+    dashboard = Dashboard(store, _around(compactor, recorder, options))
+    endpoints = {
+        **dashboard.routes,
+        HEALTH: health,
+        METRICS: MetricsEndpoint(metrics, health),
+        ORIGINALS: OriginalsEndpoint(store, store.provisional_salt),
+    }
+
+    def count(entry: LogEntry) -> None:
+        metrics.count(entry)
+        health.update(metrics)
+
+    logs = log_to_all(log, count, *([spans] if spans else []))
+    on_close = spans.close if spans else None
+    return App(server, compactor, endpoints, logs, on_close=on_close)
+
+
+def _tune_interpreter() -> None:
+    """Let the event loop run soon after another thread computed, and collect garbage seldom.
+
+    The loop releases the GIL at every system call, and has it back after the switch interval if
+    another thread computes. What is remembered of histories is large and holds no cycles.
+    """
+    sys.setswitchinterval(0.0005)
+    gc.set_threshold(20_000, 20, 50)
+
+
+def _open(store: SQLiteStore) -> None:
+    """Open the store; if that fails, requests still pass, and it is tried again with them."""
+    try:
+        store.salt()
+    except StoreUnavailable as error:
+        _log.warning("%s Until it can be, requests are sent as they came.", error)
+
+
+def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions) -> ProxyStatus:
+    """The proxy, as its dashboard shows it."""
+
+    def breaker() -> BreakerStatus:
+        state = compactor.breaker.state()
+        return BreakerStatus(state.phase, state.reason)
+
+    def calibrations() -> tuple[CalibrationStatus, ...]:
+        found = sorted(recorder.calibrations.all().items())
+        return tuple(
+            CalibrationStatus(*key, round(one.factor, 4), one.requests) for key, one in found
+        )
+
+    return ProxyStatus(
+        version=installed_version(),
+        policy=options.policy,
+        observe=options.observe,
+        breaker=breaker,
+        calibrations=calibrations,
+    )

@@ -7,7 +7,6 @@ token.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import cast
@@ -15,6 +14,7 @@ from typing import cast
 from msgspec import Struct
 
 from ..model_names import parse_model_name
+from ..pricing import MIN_SAMPLE_TOKENS, MIN_SAMPLES, Growth, factor_of, is_plausible_factor
 from ..providers.base import Codec
 from ..providers.registry import PROVIDERS
 from ..sessions.session import RecordedRequest, RecordedSession
@@ -29,15 +29,8 @@ from ..tokens import (
 )
 from ..transcript import Part
 from ..wire.json import JSON, Object, get
-from .result import Calibration, Growth
 
-MIN_GROWTHS = 5  # growths that a session needs for its own factor
-MIN_GROWTH_TOKENS = 300  # a shorter growth is mostly framing
 _MAX_SAMPLES = 64  # growths kept per session
-_FACTOR_RANGE = (
-    0.5,
-    3.0,
-)  # outside, record and usage do not match
 
 # Reasoning tokens per character of a signature, fitted by bench/reconciliation.py on hidden
 # reasoning. For reasoning shown in full, a signature has 6 to 8 characters per token: a longer one
@@ -120,8 +113,8 @@ def infer_evidence(session: RecordedSession) -> UsageEvidence | None:
     steps = _request_steps(session, family)
     framing = FRAMING.get(family, Framing())
     growths = _growths(steps, framing)
-    factor = median_factor(growths)
-    known = family != "openai" and len(growths) >= MIN_GROWTHS and is_plausible_factor(factor)
+    factor = factor_of(growths)
+    known = family != "openai" and len(growths) >= MIN_SAMPLES and is_plausible_factor(factor)
     bare = TokenScale(
         factor if known else PERMILLE[family] / 1000, framing, 0, len(growths) if known else 0
     )
@@ -136,11 +129,6 @@ def infer_evidence(session: RecordedSession) -> UsageEvidence | None:
 def _session_family(session: RecordedSession) -> TokenizerFamily:
     named = (sent.model for sent in session.requests if sent.model)
     return tokenizer_family(session.format, next(named, None))
-
-
-def is_plausible_factor(factor: float) -> bool:
-    """Check that a tokenizer can have this factor."""
-    return _FACTOR_RANGE[0] <= factor <= _FACTOR_RANGE[1]
 
 
 # --- between two requests ----------------------------------------------------------------------
@@ -267,20 +255,9 @@ def _growth(step: _RequestStep, framing: Framing) -> Growth | None:
         return None
     else:
         counted, longer = step.answer_tokens + step.input_tokens, longer - framing.call * step.calls
-    if counted < MIN_GROWTH_TOKENS or longer <= 0:
+    if counted < MIN_SAMPLE_TOKENS or longer <= 0:
         return None
     return Growth(step.sent.model or "", counted, longer)
-
-
-def median_factor(growths: Sequence[Growth]) -> float:
-    """The median ratio, each growth as weighty as it is long."""
-    ordered = sorted(growths, key=lambda growth: growth.ratio)
-    left = sum(growth.counted for growth in ordered) / 2
-    for growth in ordered:
-        left -= growth.counted
-        if left <= 0:
-            return growth.ratio
-    return 0.0
 
 
 def _sampled_growths(growths: Sequence[Growth]) -> tuple[Growth, ...]:
@@ -331,35 +308,3 @@ def _tokens_per_thought(
     told = [at for at, step in enumerate(steps) if step.sent.usage is not None]
     pieces = sum(thoughts[at] for at in told)
     return round(sum(hidden[at] for at in told) / pieces) if pieces else 0
-
-
-# --- many sessions -----------------------------------------------------------------------------
-
-
-def calibrate_models(samples: Iterable[Growth]) -> tuple[Calibration, ...]:
-    """Each model's factor from the growths of many sessions, the best known model first.
-
-    A few growths bound nothing, so a model with fewer than a session needs has none.
-    """
-    by_model: defaultdict[str, list[Growth]] = defaultdict(list)
-    for growth in samples:
-        by_model[growth.model].append(growth)
-    found = [
-        _model_calibration(model, growths)
-        for model, growths in by_model.items()
-        if len(growths) >= MIN_GROWTHS
-    ]
-    return tuple(sorted(found, key=lambda one: (-one.requests, one.model)))
-
-
-def _model_calibration(model: str, growths: Sequence[Growth]) -> Calibration:
-    ratios = sorted(growth.ratio for growth in growths)
-    last = len(ratios) - 1
-    low, high = ratios[round(0.05 * last)], ratios[round(0.95 * last)]
-    return Calibration(
-        model,
-        factor=round(median_factor(growths), 3),
-        low=round(low, 3),
-        high=round(high, 3),
-        requests=len(ratios),
-    )

@@ -11,7 +11,7 @@ from ahocorasick_rs import AhoCorasick
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..pricing import CacheTerms, terms_for
+from ..pricing import CacheTerms, priced, terms_for
 from ..providers.base import Codec
 from ..providers.registry import PROVIDERS
 from ..sessions.session import RecordedRequest, RecordedSession
@@ -19,7 +19,6 @@ from ..tokens import replace_surrogates
 from ..transcript import Part, Ref
 from ..wire.base import wire_format
 from ..wire.json import JSON
-from .money import priced
 from .prompt_cache import (
     HOUR,
     MINUTES,

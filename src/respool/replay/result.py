@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ..pricing import Calibration, Growth
+
 
 class ReplayBill(Struct, frozen=True):
     """Tokens of some prompts by how they are charged, and their cost."""
@@ -126,19 +128,6 @@ class ReportedUsage(Struct, frozen=True):
     warm: int = 0  # tokens of the head in the cache before the first request
 
 
-class Growth(Struct, frozen=True, array_like=True, gc=False):
-    """Growth of a prompt over the previous one, without framing and known output."""
-
-    model: str
-    counted: int  # by the o200k counter
-    reported: int  # by the provider
-
-    @property
-    def ratio(self) -> float:
-        """Provider tokens per counted token."""
-        return self.reported / self.counted
-
-
 class LoopCost(Struct, frozen=True, kw_only=True):
     """A loop in a session, and its cost."""
 
@@ -210,16 +199,6 @@ class PolicyTotal(Struct, frozen=True, kw_only=True):
     worst_ms: float
     cuts: tuple[CutTotal, ...]
     again: RefetchCounts | None = None  # refetches in all sessions that measure them
-
-
-class Calibration(Struct, frozen=True):
-    """A model's tokens per counted token."""
-
-    model: str
-    factor: float
-    low: float  # 90 % of the requests lie between low and high
-    high: float
-    requests: int
 
 
 class SkippedSource(Struct, frozen=True):

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from ..pricing import Calibration
 from .cost_breakdown import merge_breakdowns, total_loops
 from .policies import FLOOR, NONE
 from .result import (
-    Calibration,
     CutTotal,
     PolicyScore,
     PolicyTotal,

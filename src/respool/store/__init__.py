@@ -1,9 +1,9 @@
 """The store: originals, facts and request records, kept on this machine only."""
 
+from ..pricing import Usage
 from .base import (
     ConversationSummary,
     ForgetResult,
-    ParentRequest,
     PeriodTotal,
     PriorRequests,
     RecordedEdit,
@@ -13,6 +13,7 @@ from .base import (
     RequestMode,
     RequestRecord,
     SentAs,
+    SentRequest,
     Store,
     StoreUnavailable,
     UnavailableReason,
@@ -25,7 +26,7 @@ __all__ = [
     "RecordedEdit",
     "RefetchedResult",
     "ForgetResult",
-    "ParentRequest",
+    "SentRequest",
     "RequestLineage",
     "RequestMode",
     "RequestRecord",
@@ -37,6 +38,7 @@ __all__ = [
     "Store",
     "StoreUnavailable",
     "PeriodTotal",
+    "Usage",
     "UnavailableReason",
     "store_path",
 ]

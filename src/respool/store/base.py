@@ -162,7 +162,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     facts: Facts = Facts()
 
 
-class ParentRequest(Struct, frozen=True, gc=False):
+class SentRequest(Struct, frozen=True, gc=False):
     """The properties of a parent request that its child depends on."""
 
     time: float = 0.0  # time sent; 0: unknown
@@ -184,7 +184,7 @@ class RequestLineage(Struct, frozen=True, gc=False):
 class PriorRequests(Struct, frozen=True):
     """Recorded requests of a conversation whose histories have given hashes."""
 
-    latest: tuple[tuple[str, ParentRequest], ...] = ()  # hash of the history, and the request
+    latest: tuple[tuple[str, SentRequest], ...] = ()  # hash of the history, and the request
     edited: bool = False  # a projection with less than the client's history was sent
     edits: tuple[RecordedEdit, ...] = ()  # edits recorded after the given record
     last_id: int = 0  # the last record with edits

@@ -15,7 +15,6 @@ from ..facts import Facts
 from ..pricing import Usage
 from .base import (
     ConversationSummary,
-    ParentRequest,
     PeriodTotal,
     PriorRequests,
     RecordedEdit,
@@ -23,6 +22,7 @@ from .base import (
     RejectedRequest,
     RequestLineage,
     RequestRecord,
+    SentRequest,
 )
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 
@@ -258,7 +258,7 @@ def read_prior_requests(
         " ORDER BY r.time DESC, r.rowid DESC LIMIT ?",
         (conversation, *prefixes, _MAX_PRIOR_REQUESTS),
     ).fetchall()
-    found = tuple((prefix, ParentRequest(*told)) for prefix, *told in reversed(rows))
+    found = tuple((prefix, SentRequest(*told)) for prefix, *told in reversed(rows))
     made = connection.execute(
         f"SELECT r.rowid, r.packing, r.edits, r.size {held} AND r.rowid > ? AND r.made"
         " ORDER BY r.rowid",

@@ -12,7 +12,7 @@ function storeSaid({ store }) {
   ];
 }
 
-const PHASES = { closed: "working", open: "resting", trying: "trying again" };
+const PHASES = { closed: "working", open: "resting", half_open: "trying again" };
 
 function valueSaid(value) {
   if (value == null) return "none";

@@ -1,1 +1,0 @@
-"""What answers tell as they pass: usage, model, what it cost."""

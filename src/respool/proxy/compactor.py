@@ -1,0 +1,373 @@
+"""The compactor: middleware that compacts requests in time, and retries what a provider refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from threading import Event
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import RespoolError
+from .asgi import Headers
+from .auth import owner_of
+from .breaker import CircuitBreaker, Permit
+from .conversation import session_id
+from .decide import BYPASSED, LEFT_ALONE, Decider
+from .executor import Executor
+from .log import CompactionSummary, Outcome
+from .middleware import FALLBACK_REASONS, Decision, ErrorResponse, InFlight, ParsedRequest, Retry
+from .options import CompactionOptions
+from .provider_errors import ProviderError, classify_error
+from .recorder import Recorder, reproduction_of
+from .usage import ResponseReader
+
+_T = TypeVar("_T")
+
+BYPASS_HEADER: Final = b"x-respool-bypass"
+SAVED_HEADER: Final = b"x-respool-saved"
+SENT_HEADER: Final = b"x-respool-sent"
+_MAX_MODEL_CHARS: Final = 200  # in the log
+_FALSE: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
+_IMMEDIATE_BYTES: Final = 16 * 1024  # below, a decision in the event loop is faster than a thread
+_SIGNATURE_ERROR: Final = b"bound to a different conversation"  # Anthropic, on signed reasoning
+_SMALLER: Final = 0.8  # of a prompt that did not fit, if the provider names no limit
+_WRAPPER: Final = "generateContentRequest"  # in Gemini's countTokens, around a whole request
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_log = logging.getLogger(__name__)
+
+
+class Compactor:
+    """Compacts requests; if that is late or fails, sends the edits in force or the original."""
+
+    reads_bodies = True
+
+    def __init__(
+        self,
+        decider: Decider,
+        recorder: Recorder,
+        options: CompactionOptions,
+        *,
+        salt: Callable[[], bytes],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._decider = decider
+        self._recorder = recorder
+        self._options = options
+        self._salt = salt
+        self._clock = clock
+        # A user's own pass may take any time, which the event loop does not have.
+        own = [one for one in options.policy.passes or () if not isinstance(one, str)]
+        self._immediate_bytes = 0 if own else _IMMEDIATE_BYTES
+        self.breaker = CircuitBreaker(time.monotonic)
+        self._executor = Executor(options.threads, "respool")
+        self._fallback_executor = Executor(2, "respool-fallback")
+
+    async def start(self) -> None:
+        """Nothing to start: threads start when they are needed."""
+
+    async def stop(self) -> None:
+        """Write all facts and records; decisions that still run are not needed any more."""
+        self._executor.close()
+        self._fallback_executor.close()
+        await asyncio.to_thread(self._decider.close)
+        await asyncio.to_thread(self._recorder.close)
+
+    # --- the request -----------------------------------------------------------------------
+
+    async def request_parsed(self, request: ParsedRequest) -> InFlight:
+        """Decide what is sent upstream."""
+        started = time.monotonic()
+        is_bypassed = _is_bypassed(request.headers)
+        inner = _unwrapped(request)
+        request = self._identified(request if inner is None else replace(request, body=inner))
+        permit = None if is_bypassed else self.breaker.acquire()
+        try:
+            if is_bypassed:
+                decision = await self._decide_bypassed(request)
+            elif permit is None:
+                reason = f"breaker open: {self.breaker.reason()}"
+                decision = await self._decide_without_new_edits(request, reason)
+            else:
+                decision = await self._decide(request, permit)
+        except RespoolError as error:  # the provider may read what respool cannot
+            decision = Decision(reason=str(error))
+        took = 1e3 * (time.monotonic() - started)
+        flight = InFlight(
+            request=request,
+            decision=decision,
+            milliseconds=took,
+            permit=permit,
+            is_wrapped=inner is not None,
+        )
+        return self._prepared(flight)
+
+    def _identified(self, request: ParsedRequest) -> ParsedRequest:
+        """A request with its owner, session and time."""
+        owner = owner_of(request.headers, request.query.encode(), self._salt())
+        session = session_id(request.headers, None, owner)
+        return replace(request, owner=owner, session=session, time=self._clock())
+
+    def _prepared(self, flight: InFlight) -> InFlight:
+        """A flight with all that is sent: body, headers and summary."""
+        decision, observe = flight.decision, self._options.observe
+        flight.is_observed = observe
+        if not observe and flight.body is None and decision.body is not None:
+            flight.body = decision.body
+        if flight.is_wrapped and flight.body is not None:
+            flight.body = b'{"%s":%s}' % (_WRAPPER.encode(), flight.body)
+        summary = flight.summary = CompactionSummary(
+            sent="observed" if observe else decision.kind,
+            operation=flight.request.operation,
+            model=decision.model[:_MAX_MODEL_CHARS],
+            conversation=decision.conversation,
+            tokens_before=decision.tokens_before,
+            tokens_saved=max(0, decision.tokens_before - decision.tokens_after),
+            fallback=_fallback_code(decision),
+            retry=flight.retry,
+            compaction_ms=round(flight.milliseconds, 2),
+        )
+        flight.response_headers = (
+            (SAVED_HEADER, b"%d" % summary.tokens_saved),
+            (SENT_HEADER, summary.sent.encode()),
+        )
+        is_changeable = decision.kind != "untouched" and decision.reason != LEFT_ALONE
+        flight.is_retriable = not observe and is_changeable
+        return flight
+
+    # --- the decision ----------------------------------------------------------------------
+
+    async def _decide(self, request: ParsedRequest, permit: Permit) -> Decision:
+        """The projection, if it is decided in time; else the edits in force or the original."""
+        try:
+            if len(request.body) < self._immediate_bytes:
+                decision = self._decider.decide_immediately(request)
+                if decision is not None:
+                    return decision
+            return await self._decide_in_time(request, permit)
+        except RespoolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - law 9: a fault of respool fails no request
+            _log.exception("A request could not be compacted")
+            self.breaker.fail(permit, f"{type(error).__name__}")
+            reason = f"failed: {type(error).__name__}"
+            return await self._decide_without_new_edits(request, reason)
+
+    async def _decide_in_time(self, request: ParsedRequest, permit: Permit) -> Decision:
+        """The projection; if it is late, the edits in force, unless those would not fit."""
+        late = Event()
+        deciding = self._submit(self._executor, self._decider.decide, request, late)
+        await asyncio.wait({deciding}, timeout=self._options.deadline)
+        if not deciding.done():
+            self.breaker.fail(permit, "it was late")
+            reason = f"late: over {self._options.deadline:g} s"
+            known = await self._decide_known(request, reason, late)
+            if known is not None:
+                late.set()
+                deciding.add_done_callback(_log_late_failure)
+                return known
+        return await deciding
+
+    async def _decide_without_new_edits(self, request: ParsedRequest, reason: str) -> Decision:
+        """The edits in force or the original; untouched if the request cannot be read."""
+        return await self._decide_known(request, reason) or Decision(reason=reason)
+
+    async def _decide_known(
+        self, request: ParsedRequest, reason: str, late: Event | None = None
+    ) -> Decision | None:
+        """The edits in force or the original; None if it is late and that may not fit."""
+        decide = partial(
+            self._decider.decide_without_new_edits,
+            request,
+            reason,
+            must_fit=late is not None,
+            late=late,
+        )
+        try:
+            return await self._run(decide)
+        except RespoolError:
+            raise
+        except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
+            _log.exception("A request could not be read")
+        try:
+            return await self._run(self._decider.decide_original, request, reason)
+        except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
+            return Decision(reason=reason)
+
+    async def _decide_bypassed(self, request: ParsedRequest) -> Decision:
+        try:
+            return await self._run(self._decider.decide_original, request, BYPASSED)
+        except RespoolError:
+            raise
+        except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
+            _log.exception("A request could not be read")
+            return Decision(reason=BYPASSED)
+
+    # --- retries ---------------------------------------------------------------------------
+
+    async def error_received(self, flight: InFlight, error: ErrorResponse) -> InFlight | None:
+        """Decide for less if the prompt did not fit, for the original if it was refused."""
+        if flight.decision.kind == "untouched":
+            return None
+        found = classify_error(error.status, error.headers, error.body)
+        if found.kind == "overflow" and "overflow" not in flight.retries:
+            if flight.decision.reason == BYPASSED:
+                return None  # the client wants it unchanged
+            return await self._smaller(flight, found)
+        if found.kind == "invalid" and "invalid" not in flight.retries:
+            return await self._original(flight, error)
+        return None
+
+    async def _smaller(self, flight: InFlight, error: ProviderError) -> InFlight | None:
+        """The request under the limit that the provider has just named."""
+        request, before = flight.request, flight.decision
+        named = error.max_prompt_by(before.tokens_after)
+        tokens = named or int(_SMALLER * before.tokens_after)
+        if self._options.observe or tokens < 1:
+            return None
+        started = time.monotonic()
+        # A named window holds the output, too, unless the error has named the output itself.
+        beside_output = not named or error.output > 0
+        await self._run(
+            partial(self._decider.note_window, request, tokens, beside_output=beside_output)
+        )
+        decision = await self._submit(self._executor, self._decider.decide, request)
+        if decision.body is None or decision.body == before.body:
+            return None
+        took = 1e3 * (time.monotonic() - started)
+        return self._retry(flight, decision, "overflow", milliseconds=took, permit=flight.permit)
+
+    async def _original(self, flight: InFlight, error: ErrorResponse) -> InFlight | None:
+        """The original, once: if the provider accepts it, the projection was wrong."""
+        request, refused = flight.request, flight.decision
+        if refused.body is None or refused.kind == "original":  # it refused the original
+            is_signature = _SIGNATURE_ERROR in error.body
+            return await self._without_reasoning(flight) if is_signature else None
+        decision = await self._run(self._decider.decide_original, request, "refused")
+        policy = self._decider.policy_for(request.format)
+        return self._retry(
+            flight,
+            decision,
+            "invalid",
+            body=request.body if decision.body is None else decision.body,
+            rejected=reproduction_of(request, refused, error, policy),
+            rejected_permit=flight.permit,
+        )
+
+    async def _without_reasoning(self, flight: InFlight) -> InFlight | None:
+        """The original without reasoning that was signed for projections that nobody knows."""
+        request = flight.request
+        decision = await self._run(self._decider.decide_without_reasoning, request, "refused")
+        if decision.body is None or decision.body == flight.decision.body:
+            return None
+        return self._retry(flight, decision, "invalid")
+
+    def _retry(self, flight: InFlight, decision: Decision, reason: Retry, **more: Any) -> InFlight:
+        return self._prepared(
+            InFlight(
+                request=flight.request,
+                decision=decision,
+                retry=reason,
+                retries=flight.retries | frozenset[Retry]({reason}),
+                is_wrapped=flight.is_wrapped,
+                **more,
+            )
+        )
+
+    # --- the response ----------------------------------------------------------------------
+
+    def response_started(self, flight: InFlight, status: int, headers: Headers) -> None:
+        """Read the response; if the provider accepted the request, later decisions know it."""
+        flight.status = status
+        encoding = dict(headers).get(b"content-encoding", b"").decode("latin-1")
+        flight.reader = ResponseReader(flight.request.format, encoding)
+        rejected, flight.rejected = flight.rejected, None  # it may hold a whole body
+        if status >= 400:
+            return
+        self._decider.note_accepted(flight.request, flight.decision)
+        if rejected is not None:
+            self._recorder.reproduce(rejected)
+            # A count asks for no output, and near the window that is another projection.
+            if not flight.request.is_count:
+                self._leave_alone(flight, rejected.status, rejected.owner)
+        elif flight.permit is not None and flight.decision.kind == "projection":
+            self.breaker.succeed(flight.permit)
+
+    def _leave_alone(self, flight: InFlight, status: int, owner: str) -> None:
+        """Leave a conversation alone: its projection was refused, its original accepted."""
+        if flight.rejected_permit is not None:
+            self.breaker.fail(flight.rejected_permit, f"a projection was refused: {status}")
+        self._fallback_executor.submit(self._decider.leave_alone(flight.decision, owner))
+
+    def chunk_sent(self, flight: InFlight, chunk: bytes) -> None:
+        """Read the next bytes of the response."""
+        if flight.reader is not None:
+            flight.reader.feed(chunk)
+
+    def ended(self, flight: InFlight, outcome: Outcome) -> None:
+        """Record a request; one that is sent again is recorded with the last attempt."""
+        if outcome == "retried":
+            return
+        flight.release()
+        request, decision, summary = flight.request, flight.decision, flight.summary
+        if flight.reader is not None:
+            flight.response, flight.reader = flight.reader.finish(), None
+        response = flight.response
+        if not request.is_count:
+            self._decider.note_usage(decision, response.usage)
+        is_recorded = bool(decision.conversation) and not request.is_count
+        if is_recorded:
+            # Now, and not when the record is written: the next request may end before that.
+            flight.new_edits = self._decider.take_new_edits(decision)
+        if summary is not None:
+            summary.usage, summary.new_edits = response.usage, len(flight.new_edits)
+            summary.response_model = response.model or ""
+            summary.stop_reason = response.stop_reason or ""
+        if outcome == "unreachable":
+            flight.status = 0
+        if is_recorded:
+            self._recorder.record(flight, self._decider.pending_facts)
+
+    # --- threads ---------------------------------------------------------------------------
+
+    async def _run(self, work: Callable[..., _T], *given: Any) -> _T:
+        """Run work in a thread that no late decision can occupy."""
+        return await self._submit(self._fallback_executor, work, *given)
+
+    def _submit(
+        self, executor: Executor, work: Callable[..., _T], *given: Any
+    ) -> asyncio.Future[_T]:
+        return asyncio.wrap_future(executor.submit(partial(work, *given)))
+
+
+def _fallback_code(decision: Decision) -> str:
+    """The code of a fallback reason; the reason itself may quote a request."""
+    code = decision.reason.partition(":")[0].replace(" ", "-")
+    return code if code in FALLBACK_REASONS or not code else "unreadable"
+
+
+def _is_bypassed(headers: Headers) -> bool:
+    given = [value.strip().lower() for name, value in headers if name == BYPASS_HEADER]
+    return bool(given) and given[-1] not in _FALSE
+
+
+def _unwrapped(request: ParsedRequest) -> bytes | None:
+    """The request inside Gemini's `countTokens`, if that holds nothing else."""
+    if request.format != "gemini" or not request.is_count:
+        return None
+    try:
+        found = _members.decode(request.body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return bytes(found[_WRAPPER]) if found.keys() == {_WRAPPER} else None
+
+
+def _log_late_failure(deciding: asyncio.Future[Decision]) -> None:
+    """A late decision has filled the memo; log it if it failed."""
+    if not deciding.cancelled() and deciding.exception() is not None:
+        _log.warning("A late compaction failed: %s", type(deciding.exception()).__name__)

@@ -1,0 +1,593 @@
+"""The decision on a request: its projection, the edits in force, or the original.
+
+Decisions run outside the event loop. Originals are durable before the first projection without them
+is returned; if they cannot be stored, no new edit is made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from threading import Event
+from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..edits import DropExchange, DropReasoning, Edit, PlaceBreakpoint, Replace
+from ..engine import FoldedRequest, Session
+from ..errors import RespoolError
+from ..facts import MAX_LOOKBACK_REQUESTS, Facts
+from ..history.refetches import Refetch
+from ..markers import reference
+from ..policy import Policy
+from ..pricing import Usage
+from ..providers.base import Repair
+from ..store import RefetchedResult, SentRequest, Store
+from ..wire.base import FormatName
+from .cache_state import (
+    first_breakpoints,
+    is_cached_by_gateway,
+    is_cold,
+    is_warm_on_these_terms,
+    new_breakpoints,
+    window_fact,
+)
+from .conversation import Conversation, Conversations, Turn, conversation_id, edit_key
+from .lineage import ParentRequest, parent_prefix
+from .middleware import NO_FACTS, Decision, ParsedRequest
+from .store_guard import StoreGuard
+
+LEFT_ALONE: Final = "left alone"
+BYPASSED: Final = "bypassed"
+SENT_BEFORE: Final = "sent unchanged before"
+_MIN_BYTES_PER_TOKEN: Final = 2  # in any history: what fits a window by these surely fits
+_MAX_NAME_CHARS: Final = 200  # of a tool or a target in a record
+_MAX_OBSERVED: Final = 50  # of each kind, at one request
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class _Known(Struct, frozen=True):
+    """The facts for a request, and those of them that it is the first to show."""
+
+    facts: Facts
+    new: Facts = NO_FACTS
+    moment: str = ""
+
+
+class Decider:
+    """Decides on requests of many conversations; threads may share it."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: Store,
+        *,
+        observe: bool = False,
+        shared_store: bool = False,
+        text_formats: Collection[FormatName] = (),
+    ) -> None:
+        self.policy = policy
+        as_text = policy.replace(rendering="text")
+        self._policies = dict.fromkeys(text_formats, as_text)  # for upstreams that refuse calls
+        self._guard = StoreGuard(store)
+        self._observe = observe
+        self._shared_store = shared_store  # other servers decide on the same conversations
+        self._session = Session()
+        self._conversations = Conversations()
+
+    # --- decisions -------------------------------------------------------------------------
+
+    def decide(self, request: ParsedRequest, late: Event | None = None) -> Decision:
+        """Decide for the projection of a request; raises if it cannot be read.
+
+        Once `late` is set, something else was sent: then this only fills the memo.
+        """
+        turn = self._turn(request)
+        known = turn.conversation
+        if turn.is_left_alone():
+            return self._original(turn, LEFT_ALONE)
+        folded, seen = self._fold_with_new_facts(turn)
+        if _was_sent_unchanged(folded, seen):
+            return self._fall_back(turn, SENT_BEFORE)
+        body, repairs = self._session.project(folded, request.body)
+        if not self._observe:
+            try:
+                edits = folded.edits
+                self._guard.keep(
+                    known, folded.originals, folded.edition, lambda: _replacements(edits)
+                )
+            except RespoolError as error:
+                if _is_set(late):
+                    raise  # what was sent instead has left its facts already
+                skipped = Facts(skipped=frozenset({folded.prefix}))
+                reason = f"not kept: {error}"
+                held = self._known_edits(turn, seen.facts, reason, skipped, late)
+                return held or self._fall_back(turn, reason)
+        if not request.is_count and not _is_set(late):
+            if not self._claim(turn, folded, seen.facts, late):
+                return self.decide(request, late)
+            self._note(known, seen.new)
+        return self._projection(turn, folded, body, repairs, seen)
+
+    def decide_immediately(self, request: ParsedRequest) -> Decision | None:
+        """Decide for the projection if that needs no access to the store; None: it does."""
+        if self._shared_store:
+            return None
+        turn = self._known_turn(request)
+        if turn is None or not _is_in_memory(turn):
+            return None
+        folded = self._fold(turn, turn.conversation.facts)
+        if not turn.conversation.lineage.is_known(folded.boundaries):
+            return None
+        folded, seen = self._fold_with_new_facts(turn, folded)
+        body, repairs = self._session.project(folded, request.body)
+        originals = folded.originals
+        stored = self._observe or self._guard.has_surely(
+            turn.conversation, originals, folded.edition
+        )
+        if seen.new != NO_FACTS or not stored or _was_sent_unchanged(folded, seen):
+            return None
+        if not request.is_count and not self._claim(turn, folded, seen.facts, None):
+            return None
+        return self._projection(turn, folded, body, repairs, seen)
+
+    def decide_without_new_edits(
+        self,
+        request: ParsedRequest,
+        reason: str,
+        *,
+        must_fit: bool = False,
+        late: Event | None = None,
+    ) -> Decision | None:
+        """Decide for the edits in force, or else for the original.
+
+        None, if it must fit: that would be the original, and perhaps is too long. `late` is the
+        event of the decision in whose place this one is sent.
+        """
+        turn = self._turn(request)
+        if turn.is_left_alone():
+            return self._original(turn, LEFT_ALONE)
+        known = self._known_edits(turn, turn.conversation.facts, reason, NO_FACTS, late)
+        if known is None and must_fit and not _surely_fits(turn):
+            return None
+        return known or self._fall_back(turn, reason)
+
+    def decide_original(self, request: ParsedRequest, reason: str) -> Decision:
+        """Decide for the original, without reasoning that was signed for projections of it."""
+        turn = self._turn(request)
+        if reason == BYPASSED and not turn.is_left_alone():
+            self._note_original(turn)
+        return self._original(turn, reason)
+
+    def decide_without_reasoning(self, request: ParsedRequest, reason: str) -> Decision:
+        """Decide for the original without any reasoning: the provider refuses the signatures."""
+        turn = self._turn(request)
+        self._note_original(turn)
+        return self._original(turn, reason, without_reasoning=True)
+
+    # --- what becomes of them --------------------------------------------------------------
+
+    def note_accepted(self, request: ParsedRequest, decision: Decision) -> None:
+        """The provider accepted a request; the next decision depends on that."""
+        known = self._conversations.get(decision.conversation)
+        if known is None or request.is_count:
+            return
+        # An observed projection counts as sent, so that the savings show as if it were.
+        known.is_edited |= _changes_content(decision.edits) and not self._observe
+        latest = SentRequest(
+            time=request.time,
+            terms=decision.terms,
+            sent_as="original" if decision.kind == "original" else "projection",
+            size=decision.tokens_before,
+            epochs=decision.epochs,
+            output=decision.output,
+        )
+        if decision.prefix:
+            known.lineage.note_accepted(decision.prefix, latest, decision.parent)
+
+    def note_usage(self, decision: Decision, usage: Usage | None) -> None:
+        """The usage of a response may show a cache that the client did not ask for."""
+        known = self._conversations.get(decision.conversation)
+        if known is not None and is_cached_by_gateway(decision, usage):
+            known.is_cached_by_gateway = True
+
+    def note_window(self, request: ParsedRequest, tokens: int, *, beside_output: bool) -> None:
+        """The provider accepts no more than so many tokens, or no more beside the output."""
+        turn = self._turn(request)
+        self._note(turn.conversation, window_fact(turn, tokens, beside_output=beside_output))
+
+    def take_new_edits(self, decision: Decision) -> tuple[Edit, ...]:
+        """The edits of a decision that no earlier one had; they count as recorded from now on."""
+        known = self._conversations.get(decision.conversation)
+        if known is None:
+            return decision.edits
+        new = known.new_edits(decision.edits, decision.edition)
+        known.note_recorded(map(edit_key, new))
+        known.recorded_edition = decision.edition
+        return new
+
+    def pending_facts(self, decision: Decision) -> Facts:
+        """The facts of a decision's conversation that are not written yet.
+
+        A reader of a record assumes that all its facts are written: they are written with it.
+        """
+        id = decision.conversation
+        known = self._conversations.get(id) or self._guard.pending(id)
+        return NO_FACTS if known is None else known.pending_facts
+
+    def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
+        """Compact no request of this conversation from here on.
+
+        That holds at once. The function that is returned writes it to the store.
+        """
+        known = self._conversations.add(Conversation(decision.conversation, owner))
+        here = Facts(left_alone=frozenset({decision.prefix}))
+        self._guard.learn(known, here, pending=not self._observe)
+        return lambda: self._guard.write_facts(known)
+
+    def policy_for(self, format: FormatName) -> Policy:
+        """The policy for requests in this format."""
+        return self._policies.get(format, self.policy)
+
+    def close(self) -> None:
+        """Write all facts that the store can take."""
+        self._guard.close()
+
+    # --- the turn --------------------------------------------------------------------------
+
+    def _turn(self, request: ParsedRequest) -> Turn:
+        history = self._session.parse(request.body, request.format, request.model)
+        id = conversation_id(history, request.owner)
+        known = self._conversations.get(id)
+        if known is None:  # it is new, or has left the cache
+            known = self._guard.pending(id) or Conversation(id, request.owner)
+            known = self._conversations.add(known)
+        self._guard.load_facts(known)  # another server may have written some
+        turn = Turn(request, history, known)
+        if not known.facts.marks:
+            self._guard.learn(known, first_breakpoints(turn), pending=not self._observe)
+        return turn
+
+    def _known_turn(self, request: ParsedRequest) -> Turn | None:
+        """The turn of a conversation that is in the cache, without access to the store."""
+        history = self._session.parse(request.body, request.format, request.model)
+        known = self._conversations.get(conversation_id(history, request.owner))
+        return None if known is None else Turn(request, history, known)
+
+    def _parent(self, turn: Turn, boundaries: list[bytes]) -> ParentRequest:
+        """The parent of a request, looked up by its history and once for each turn."""
+        if turn.parent is None:
+            known, earlier = turn.conversation, boundaries[-1 - MAX_LOOKBACK_REQUESTS : -1]
+            was_looked_up = True
+            if self._shared_store or not known.lineage.is_known(boundaries):
+                prefixes = [prefix.hex() for prefix in (*earlier, *boundaries[-1:])]
+                was_looked_up = self._guard.load_requests(known, prefixes)
+            parent = known.lineage.parent(earlier, turn.history.terms())
+            turn.parent = replace(parent, was_looked_up=was_looked_up)
+        return turn.parent
+
+    def _previous(self, turn: Turn, boundaries: list[bytes]) -> SentRequest:
+        """The request that this one repeats, or else its parent."""
+        same = turn.conversation.lineage.parent(boundaries[-1:], turn.history.terms())
+        return same.latest if same.is_exact else self._parent(turn, boundaries).latest
+
+    # --- projections -----------------------------------------------------------------------
+
+    def _fold(self, turn: Turn, facts: Facts) -> FoldedRequest:
+        policy = self.policy_for(turn.history.format)
+        return self._session.fold(turn.history, policy, facts, output=self._output(turn))
+
+    def _output(self, turn: Turn) -> int:
+        """The output to assume for a request that only counts tokens: that of the one before it.
+
+        Near the context window decisions depend on it, and what is counted must be what is sent.
+        """
+        if not turn.request.is_count:
+            return 0
+        return self._previous(turn, turn.history.boundaries()).output
+
+    def _fold_with_new_facts(
+        self, turn: Turn, folded: FoldedRequest | None = None
+    ) -> tuple[FoldedRequest, _Known]:
+        """Fold a request with the facts that it shows itself.
+
+        If its reasoning was signed for something else, that is such a fact, and it is dropped.
+        """
+        folded = folded or self._fold(turn, turn.conversation.facts)
+        seen = self._new_facts(turn, folded)
+        if seen.new != NO_FACTS:
+            folded = self._fold(turn, seen.facts)
+        if not self._contradicts_signatures(turn, folded, seen.facts):
+            return folded, seen
+        new = Facts(changed=frozenset({folded.prefix}))
+        seen = _Known(seen.facts.merge(new), seen.new.merge(new), "changed")
+        return self._fold(turn, seen.facts), seen
+
+    def _new_facts(self, turn: Turn, folded: FoldedRequest) -> _Known:
+        """The facts that only this request can show: a free moment, the client's breakpoints."""
+        known, here = turn.conversation, frozenset({folded.prefix})
+        moment = self._moment(turn, folded)
+        new = new_breakpoints(turn, folded)
+        if moment:
+            new = new.merge(Facts(cold=here) if moment == "cold" else Facts(changed=here))
+        return _Known(known.facts if new == NO_FACTS else known.facts.merge(new), new, moment)
+
+    def _moment(self, turn: Turn, folded: FoldedRequest) -> str:
+        """`cold` or `changed` if the provider's cache is lost; empty for a retry."""
+        parent = self._parent(turn, folded.boundaries)
+        if turn.request.is_count or not parent.is_exact:
+            return ""
+        latest = parent.latest
+        moment = "cold" if is_cold(turn, latest.time, folded.breakpoints) else ""
+        if latest.terms and latest.terms != turn.history.terms():
+            moment = "changed"
+            if not folded.is_bound and is_warm_on_these_terms(turn, folded.boundaries):
+                moment = ""  # if it is bound, another model's reasoning goes, and all behind it
+        if folded.is_bound and latest.output > 0 and folded.depends_on_output(latest.output):
+            moment = "changed"
+        return "" if turn.conversation.lineage.was_answered(folded.prefix) else moment
+
+    def _contradicts_signatures(self, turn: Turn, folded: FoldedRequest, facts: Facts) -> bool:
+        """True if a projection differs from what its reasoning was signed for.
+
+        That is so if an original was sent last, or something that is not known. Both leave a
+        boundary that is skipped and changed; one that is only changed had its reasoning dropped.
+        """
+        if not folded.is_bound or folded.prefix in facts.changed - facts.skipped:
+            return False
+        if not folded.has_reasoning():
+            return False
+        parent = self._parent(turn, folded.boundaries)
+        is_changed = _changes_content(folded.edits)
+        passed = (prefix.hex() for prefix in reversed(folded.boundaries))
+        reset = next((prefix for prefix in passed if prefix in facts.changed), "")
+        if reset in facts.skipped:  # an original, which may have lost its reasoning
+            return is_changed or turn.conversation.is_edited or self._shared_store
+        if not parent.is_exact and parent.latest.time and self._shared_store:
+            return False  # another server has just sent it; an original would have left facts
+        return is_changed and (not parent.is_exact or parent.latest.sent_as != "projection")
+
+    def _projection(
+        self,
+        turn: Turn,
+        folded: FoldedRequest,
+        body: bytes,
+        repairs: tuple[Repair, ...],
+        seen: _Known,
+    ) -> Decision:
+        request, history = turn.request, turn.history
+        turn.conversation.bytes_per_token = len(request.body) / max(1, folded.tokens_before)
+        return Decision(
+            kind="projection",
+            body=None if body is request.body else body,
+            conversation=turn.conversation.id,
+            session=turn.session(),
+            prefix=folded.prefix,
+            parent=parent_prefix(folded.boundaries),
+            parent_request=self._previous(turn, folded.boundaries),
+            model=history.model,
+            terms=history.terms(),
+            output=folded.output,
+            facts=seen.facts,
+            breakpoints=folded.breakpoints,
+            moment=seen.moment,
+            tokens_before=folded.tokens_before,
+            tokens_after=folded.tokens_after,
+            client_cached=folded.client_cached_tokens(),
+            epochs=folded.epochs,
+            edits=folded.edits,
+            edition=folded.edition,
+            dropped=self._dropped(turn, folded),
+            repairs=repairs,
+            failures=folded.failures,
+            refetched=_observed(lambda: tuple(map(_refetched, folded.last_refetched()))),
+            loops=_observed(lambda: tuple(folded.last_loops())),
+        )
+
+    def _dropped(self, turn: Turn, folded: FoldedRequest) -> dict[str, str]:
+        """References of the texts that new edits remove without a replacement, by place."""
+        return {
+            str(edit.ref): reference(folded.dropped_text(edit))
+            for edit in turn.conversation.new_edits(folded.edits, folded.edition)
+            if isinstance(edit, DropExchange | DropReasoning)
+        }
+
+    # --- what is sent besides --------------------------------------------------------------
+
+    def _claim(
+        self, turn: Turn, folded: FoldedRequest, facts: Facts, request: Event | None
+    ) -> bool:
+        """Note that a projection is sent; False: a request beside it skips this boundary.
+
+        If reasoning is bound, a later request could not know for which of both it was signed. Each
+        is noted before the other is looked for, so one of two sees the other.
+        """
+        known, here = turn.conversation, folded.prefix
+        if self._observe or not folded.is_bound or here in facts.skipped:
+            return True
+        known.lineage.note_in_flight(here, request)
+        if self._shared_store:
+            self._guard.load_facts(known)
+        return here not in known.facts.skipped
+
+    def _is_alone(
+        self, turn: Turn, folded: FoldedRequest, seen: _Known, request: Event | None
+    ) -> bool:
+        """True if no request in flight contradicts the boundaries that this one skips."""
+        skipped = seen.new.skipped
+        if not skipped:
+            return self._claim(turn, folded, seen.facts, request)
+        if self._observe or not folded.is_bound:
+            return True
+        lineage = turn.conversation.lineage
+        return not any(lineage.is_in_flight(prefix, request) for prefix in skipped)
+
+    # --- the edits in force ----------------------------------------------------------------
+
+    def _known_edits(
+        self, turn: Turn, facts: Facts, reason: str, new: Facts, late: Event | None
+    ) -> Decision | None:
+        """The edits in force, if they are known and agree with what was sent before."""
+        request, known = turn.request, turn.conversation
+        held = facts if new == NO_FACTS else facts.merge(new)
+        found = self._session.fold_known(
+            turn.history, self.policy_for(turn.history.format), held, output=self._output(turn)
+        )
+        if found is None:
+            return None
+        folded, skipped = found
+        if not self._may_send(turn, folded, skipped, held):
+            return None
+        new = new.merge(skipped)
+        self._note(known, NO_FACTS if request.is_count else new)
+        seen = _Known(facts.merge(new), new)
+        if not request.is_count and not self._is_alone(turn, folded, seen, late):
+            self._note_original(turn)
+            return None
+        body, repairs = self._session.project(folded, request.body)
+        made = self._projection(turn, folded, body, repairs, seen)
+        return replace(made, kind="known-edits", reason=reason)
+
+    def _may_send(self, turn: Turn, folded: FoldedRequest, skipped: Facts, facts: Facts) -> bool:
+        """True if known edits are reversible and contradict no signature."""
+        known = turn.conversation
+        if not self._observe and not self._guard.has(known, folded.originals):
+            return False
+        if not folded.is_bound:
+            return True
+        if self._moment(turn, folded) == "changed":
+            return False  # the signatures belong to another model or other tools
+        if any(known.lineage.was_answered(prefix) for prefix in skipped.skipped):
+            return False
+        if self._shared_store and len(skipped.skipped) > 1:
+            return False  # another server may have answered one of them
+        return not self._contradicts_signatures(turn, folded, facts.merge(skipped))
+
+    # --- originals -------------------------------------------------------------------------
+
+    def _fall_back(self, turn: Turn, reason: str) -> Decision:
+        """The original, and the fact that it was sent."""
+        self._note_original(turn)
+        return self._original(turn, reason)
+
+    def _original(self, turn: Turn, reason: str, *, without_reasoning: bool = False) -> Decision:
+        """The original; if the model binds reasoning, without what no longer matches."""
+        body, edits = None, ()
+        known, history, request = turn.conversation, turn.history, turn.request
+        facts, boundaries = known.facts, history.boundaries()
+        parent = self._parent(turn, boundaries)
+        previous = self._previous(turn, boundaries)
+        # Another server may have sent edits whose record is not written yet.
+        is_doubted = known.is_edited or self._shared_store or parent.is_lost or without_reasoning
+        if is_doubted and history.is_bound:
+            until = self._signed_until(turn, without_reasoning)
+            folded = self._session.fold_original(history, until)
+            changed, _ = self._session.project(folded, request.body)
+            body = None if changed is request.body else changed
+            edits = folded.edits
+        tokens = int(len(request.body if body is None else body) / known.bytes_per_token)
+        return Decision(
+            kind="original",
+            body=body,
+            reason=reason,
+            conversation=known.id,
+            session=turn.session(),
+            prefix=history.prefix,
+            parent=parent_prefix(boundaries),
+            parent_request=previous,
+            model=history.model,
+            terms=history.terms(),
+            facts=facts,
+            tokens_before=tokens,
+            tokens_after=tokens,
+            epochs=previous.epochs,
+            edits=edits,
+        )
+
+    def _note_original(self, turn: Turn) -> None:
+        """This boundary is skipped; reasoning behind it is signed for the original."""
+        if not turn.request.is_count:
+            here = frozenset({turn.history.prefix})
+            changed = here if turn.history.is_bound else frozenset[str]()
+            self._note(turn.conversation, Facts(skipped=here, changed=changed))
+
+    def _signed_until(self, turn: Turn, without_reasoning: bool) -> frozenset[str]:
+        """The prefixes up to which reasoning was, or may have been, signed for projections."""
+        here, known = frozenset({turn.history.prefix}), turn.conversation
+        if without_reasoning or not turn.is_left_alone():
+            return here
+        left_alone = known.facts.left_alone
+        passed = [prefix.hex() for prefix in turn.history.boundaries()]
+        since = max(at for at, prefix in enumerate(passed) if prefix in left_alone)
+        if not any(known.lineage.was_answered(prefix) for prefix in passed[since:-1]):
+            return left_alone
+        # This branch had extended a projection before another branch was refused.
+        if not turn.request.is_count:
+            self._note(known, Facts(left_alone=here))
+        return left_alone | here
+
+    def _note(self, known: Conversation, new: Facts) -> None:
+        if self._observe:
+            self._guard.learn(known, new)
+        else:
+            self._guard.note(known, new)
+
+
+def _is_set(event: Event | None) -> bool:
+    return event is not None and event.is_set()
+
+
+def _is_in_memory(turn: Turn) -> bool:
+    """True if all that a decision needs of the conversation is in memory."""
+    known = turn.conversation
+    if not known.is_loaded or known.pending_facts != NO_FACTS or known.facts.left_alone:
+        return False
+    return not turn.request.is_count or known.lineage.is_known(turn.history.boundaries())
+
+
+def _was_sent_unchanged(folded: FoldedRequest, seen: _Known) -> bool:
+    """True if the original of exactly this history was sent, and fitted: it is sent again."""
+    here, facts = folded.prefix, seen.facts
+    skipped = here in facts.skipped & facts.changed and facts.window_at(here) is None
+    return folded.is_bound and skipped
+
+
+def _surely_fits(turn: Turn) -> bool:
+    """True if the original surely fits the context window."""
+    listed = turn.history.pricing.window
+    windows = [tokens for _, tokens in turn.conversation.facts.windows]
+    if listed is not None:
+        windows.append(listed)
+    return not windows or len(turn.request.body) <= _MIN_BYTES_PER_TOKEN * min(windows)
+
+
+def _replacements(edits: Iterable[Edit]) -> dict[str, str]:
+    """The texts that replace others, by reference, to be shown beside the originals."""
+    return {reference(one.text): one.text for one in edits if isinstance(one, Replace)}
+
+
+def _changes_content(edits: Iterable[Edit]) -> bool:
+    """True if edits change what the model reads; cache breakpoints do not."""
+    return any(not isinstance(edit, PlaceBreakpoint) for edit in edits)
+
+
+def _observed(find: Callable[[], tuple[_T, ...]]) -> tuple[_T, ...]:
+    """Observations on the latest results; none if that fails, as they are only recorded."""
+    try:
+        return find()[:_MAX_OBSERVED]
+    except Exception:  # noqa: BLE001 - law 9: an observation must not cost a projection
+        _log.exception("The latest results could not be examined")
+        return ()
+
+
+def _refetched(one: Refetch) -> RefetchedResult:
+    return RefetchedResult(
+        tool=one.tool[:_MAX_NAME_CHARS],
+        target=one.target[:_MAX_NAME_CHARS],
+        reason=one.reason,
+        place=str(one.ref),
+        earlier=str(one.earlier),
+        tokens=one.tokens,
+    )

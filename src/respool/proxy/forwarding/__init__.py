@@ -1,1 +1,0 @@
-"""Requests on their way up and responses on their way down, byte for byte."""

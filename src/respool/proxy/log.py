@@ -1,0 +1,253 @@
+"""The log: one line of JSON for each request, and one for each warning. Nothing secret is in it.
+
+A thread of its own writes the lines. A pipe that nobody reads, or a terminal that was stopped with
+Ctrl-S, blocks whoever writes to it; no request waits for that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from threading import Event, Lock, Thread
+from typing import Any, Final, Literal
+
+import msgspec
+
+from ..pricing import Usage
+from .asgi import Request
+from .router import Operation
+
+Outcome = Literal["complete", "client_closed", "upstream_closed", "unreachable", "retried"]
+LoggedOutcome = Literal[
+    "own_page", "rejected", "complete", "client_closed", "upstream_closed", "unreachable", "retried"
+]
+
+_MAX_PATH_CHARS: Final = 200
+_MAX_WAITING: Final = 10_000  # lines
+_FLUSH_SECONDS: Final = 0.05
+_CLOSE_SECONDS: Final = 1.0  # for the lines that wait at the end
+_TRACEPARENT: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_log = logging.getLogger(__name__)
+
+
+class CompactionSummary(msgspec.Struct, omit_defaults=True):
+    """The compaction of one request, in figures and codes; no text of the request is in it."""
+
+    sent: str = ""  # `projection`, `known-edits`, `original`, `untouched` or `observed`
+    operation: Operation = "generate"
+    model: str = ""
+    conversation: str = ""  # a hash
+    tokens_before: int = 0  # estimated
+    tokens_saved: int = 0
+    new_edits: int = 0  # that no earlier request of the conversation had
+    fallback: str = ""  # the code of the reason why no projection was sent
+    retry: str = ""  # the code of the reason why it was sent a second time
+    compaction_ms: float = 0.0
+    response_model: str = ""
+    stop_reason: str = ""  # the provider's own word
+    usage: Usage | None = None
+
+
+class LogEntry(msgspec.Struct, omit_defaults=True):
+    """The log line of one request, completed as the request proceeds."""
+
+    time: float  # seconds since 1970
+    method: str
+    path: str  # without its query, which may hold a key
+    outcome: LoggedOutcome
+    format: str | None = None
+    upstream: str | None = None
+    status: int | None = None
+    first_byte_ms: float | None = None
+    duration_ms: float = 0.0
+    bytes_up: int = 0  # of the body that was sent upstream
+    bytes_down: int = 0
+    note: str | None = None
+    traceparent: str | None = None  # the client's own
+    compaction: CompactionSummary | None = None  # if the body was read
+    started: float = 0.0  # by the performance counter; cleared at the end, so it is not logged
+
+
+Log = Callable[[LogEntry], None]
+
+
+def entry_for(request: Request) -> LogEntry:
+    """A log entry that starts now."""
+    given = request.named.get(b"traceparent", b"")
+    return LogEntry(
+        time=time.time(),
+        method=request.method,
+        path=request.path[:_MAX_PATH_CHARS],
+        outcome="own_page",
+        traceparent=given.decode("ascii") if _TRACEPARENT.fullmatch(given) else None,
+        started=time.perf_counter(),
+    )
+
+
+def elapsed_ms(entry: LogEntry) -> float:
+    """Milliseconds since the start of an entry."""
+    return round((time.perf_counter() - entry.started) * 1000, 2)
+
+
+def finish(entry: LogEntry) -> None:
+    """Set the duration of an entry."""
+    entry.duration_ms, entry.started = elapsed_ms(entry), 0.0
+
+
+def log_to(writer: LineWriter) -> Log:
+    """A log that writes each entry as one line of JSON."""
+
+    def log(entry: LogEntry) -> None:
+        writer.write(msgspec.json.encode(entry).decode())
+
+    return log
+
+
+def log_to_all(*logs: Log) -> Log:
+    """A log that passes entries to several; one that fails does not affect the others."""
+
+    def log_all(entry: LogEntry) -> None:
+        for log in logs:
+            try:
+                log(entry)
+            except Exception:  # noqa: BLE001 - law 9: logging breaks nothing
+                _log.exception("A request could not be logged")
+
+    return log_all
+
+
+def log_nothing(_entry: LogEntry) -> None:
+    """Discard an entry."""
+
+
+# --- warnings and errors -----------------------------------------------------------------------
+
+
+class JSONFormatter(logging.Formatter):
+    """Formats a warning or an error as one line of JSON.
+
+    An exception is logged by its type and traceback. Its message may quote a request.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            line["error"] = type(error).__name__
+            line["traceback"] = [
+                f"{frame.filename}:{frame.lineno} {frame.name}"
+                for frame in traceback.extract_tb(error.__traceback__)
+            ]
+        return msgspec.json.encode(line).decode()
+
+
+class _LineHandler(logging.Handler):
+    """Passes lines to a writer."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__()
+        self._writer = writer
+        self.setFormatter(JSONFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one more line."""
+        self._writer.write(self.format(record))
+
+
+def log_warnings_to(writer: LineWriter) -> None:
+    """Write all warnings and errors of this process as lines of JSON."""
+    root = logging.getLogger()
+    root.handlers[:] = [_LineHandler(writer)]
+    root.setLevel(logging.WARNING)
+
+
+# --- the writer --------------------------------------------------------------------------------
+
+
+class LineWriter:
+    """Writes lines in order from a thread of its own; never waits and never raises."""
+
+    def __init__(self, descriptor: int | None, max_waiting: int = _MAX_WAITING) -> None:
+        self._descriptor = descriptor
+        self._max_waiting = max_waiting
+        self._waiting: deque[str] = deque()
+        self._dropped = 0
+        self._stopping = Event()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def write(self, line: str) -> None:
+        """Write a line soon; if too many wait already, drop and count it."""
+        if self._descriptor is None:
+            return
+        if len(self._waiting) >= self._max_waiting:
+            self._dropped += 1
+            return
+        self._waiting.append(line)
+        if self._thread is None:
+            self._start()
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """Write the lines that wait, within the timeout."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="respool-log", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_FLUSH_SECONDS):
+            self._write_all()
+        self._write_all()
+
+    def _write_all(self) -> None:
+        while self._waiting:
+            self._write(self._waiting.popleft())
+            if self._dropped and not self._waiting:
+                count, self._dropped = self._dropped, 0
+                self._write(_dropped_line(count))
+
+    def _write(self, line: str) -> None:
+        """Write a whole line, so that it does not mix with those of other writers."""
+        assert self._descriptor is not None, "else no line is accepted"
+        left = memoryview(line.encode("utf-8", "backslashreplace") + b"\n")
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:  # the descriptor was set to non-blocking
+                time.sleep(_FLUSH_SECONDS)
+            except OSError:
+                return  # nobody reads any more
+
+
+def standard_error() -> int | None:
+    """The descriptor of standard error; None if it is closed, as its number may be reused."""
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _dropped_line(count: int) -> str:
+    message = f"{count:,} lines were dropped here because nobody read the ones before them."
+    now = round(time.time(), 3)
+    line = {"time": now, "level": "warning", "logger": __name__, "message": message}
+    return msgspec.json.encode(line).decode()

@@ -1,0 +1,265 @@
+"""The recorder: writes the record of each request, and the projections that a provider refused."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Any, Final, cast
+
+from msgspec import json
+
+from ..edits import Edit, Replace
+from ..engine import Session
+from ..errors import RespoolError
+from ..facts import Facts
+from ..markers import reference
+from ..plugins import pass_name
+from ..policy import NAMES, Policy
+from ..pricing import priced, terms_for
+from ..store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store
+from ..tools import Tool, Tools
+from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
+from .decide import BYPASSED
+from .middleware import NO_FACTS, Decision, ErrorResponse, InFlight, ParsedRequest
+from .version import installed_version
+
+_log = logging.getLogger(__name__)
+_FLUSH_SECONDS: Final = 0.2
+_MAX_WAITING: Final = 20_000  # requests; more in so short a time are not recorded
+_ID_CHARS, _IDS_DRAWN = 16, 256  # ids are drawn many at a time: each draw releases the GIL
+_MAX_REPRODUCTIONS: Final = 16  # that wait; each may hold two whole requests
+_MAX_ERROR_BYTES: Final = 4_096  # of an error response
+
+RecordListener = Callable[[RequestRecord], None]
+PendingFacts = Callable[[Decision], Facts]
+
+
+def _no_facts(_decision: Decision) -> Facts:
+    return NO_FACTS
+
+
+class Recorder:
+    """Writes records from a thread of its own, once the responses have ended."""
+
+    def __init__(self, store: Store, listener: RecordListener | None = None) -> None:
+        self._store = store
+        self._listener = listener
+        self._ended: deque[tuple[InFlight, PendingFacts]] = deque(maxlen=_MAX_WAITING)
+        self._rejected: deque[RejectedRequest] = deque(maxlen=_MAX_REPRODUCTIONS)
+        self._lock = Lock()
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._ids = _ids()
+        self.calibrations = Calibrations()
+
+    def close(self) -> None:
+        """Write what waits, and close the store."""
+        self.stop()
+        self._store.close()
+
+    def stop(self) -> None:
+        """Write what waits; nothing is recorded afterwards."""
+        with self._lock:
+            self._stopping.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def record(self, flight: InFlight, pending_facts: PendingFacts = _no_facts) -> None:
+        """Record a request soon; its pending facts are asked for when the record is written."""
+        self._ended.append((flight, pending_facts))
+        self._start()
+
+    def reproduce(self, case: RejectedRequest) -> None:
+        """Store a projection that was refused although its original was accepted."""
+        self._rejected.append(case)
+        self._start()
+
+    def _start(self) -> None:
+        """Start the thread; it polls, so that no request has to wake it."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._stopping.is_set():
+                    self._thread = Thread(target=self._run, name="respool-records", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_FLUSH_SECONDS):
+            self._write_all()
+        self._write_all()
+
+    def _write_all(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._write_rejected(self._rejected.popleft())
+        with suppress(IndexError):
+            while True:
+                self._write(*self._ended.popleft())
+
+    def _write_rejected(self, case: RejectedRequest) -> None:
+        try:
+            self._store.add_rejected(case)
+        except RespoolError as error:
+            _log.warning("A refused projection could not be stored: %s", error)
+        except Exception:  # noqa: BLE001 - the same thread writes the records of others
+            _log.exception("A refused projection could not be stored")
+
+    def _write(self, flight: InFlight, pending_facts: PendingFacts) -> None:
+        try:
+            record = self._record(flight, pending_facts(flight.decision))
+            if self._listener is not None:
+                self._listener(record)
+            self._store.record(record)
+        except Exception:  # noqa: BLE001 - nobody waits for this any more
+            _log.exception("A request could not be recorded")
+
+    def _record(self, flight: InFlight, facts: Facts) -> RequestRecord:
+        request, decision = flight.request, flight.decision
+        cost = self._cost(flight)
+        is_original = decision.kind == "original" or flight.is_observed
+        return RequestRecord(
+            id=next(self._ids),
+            time=request.time,
+            owner=request.owner,
+            conversation=decision.conversation,
+            session=decision.session,
+            format=request.format,
+            model=decision.model,
+            mode=_mode(flight),
+            status=flight.status,
+            tokens_before=decision.tokens_before,
+            tokens_after=decision.tokens_after,
+            saved=decision.tokens_before - decision.tokens_after,
+            usage=flight.response.usage,
+            cost_before=None if cost is None else cost.without,
+            cost_after=None if cost is None else cost.paid,
+            cost_uncached=None if cost is None else cost.uncached,
+            epochs=decision.epochs,
+            prefix_break=_prefix_break(decision, flight.new_edits),
+            fallback=decision.reason,
+            again=flight.retry,
+            milliseconds=round(flight.milliseconds, 3),
+            repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
+            failures=dict(decision.failures),
+            refetched=decision.refetched,
+            loops=decision.loops,
+            edits=tuple(_edit_made(edit, decision.dropped) for edit in flight.new_edits),
+            edited=len(decision.edits),
+            terms=decision.terms,
+            sent_as="original" if is_original else "projection",
+            prefix=decision.prefix if 0 < flight.status < 400 else "",
+            parent=decision.parent,
+            facts=facts,
+        )
+
+    def _cost(self, flight: InFlight) -> RequestCost | None:
+        usage, decision = flight.response.usage, flight.decision
+        format, parent = flight.request.format, decision.parent_request
+        if usage is None:
+            return None
+        if decision.kind == "projection":
+            is_observed = flight.is_observed
+            sent = decision.tokens_before if is_observed else decision.tokens_after
+            self.calibrations.note(format, decision.model, sent, usage.prompt)
+        terms = terms_for(format, decision.model)
+        terms = priced(terms, format, decision.model, flight.request.time)
+        sizes = Sizes(
+            decision.tokens_before,
+            decision.tokens_after,
+            parent=parent.size,
+            is_warm=bool(parent.time) and decision.moment == "",
+            is_epoch=decision.epochs > parent.epochs,
+            has_breakpoints=decision.breakpoints != "none",
+        )
+        if decision.kind == "original":
+            sizes = Sizes(0, 0)  # it cost what it would have cost
+        return (observed_cost if flight.is_observed else cost_of)(usage, sizes, terms)
+
+
+def _ids() -> Iterator[str]:
+    """Random ids of records."""
+    while True:
+        drawn = secrets.token_hex(_IDS_DRAWN * _ID_CHARS // 2)
+        yield from (drawn[at : at + _ID_CHARS] for at in range(0, len(drawn), _ID_CHARS))
+
+
+def _edit_made(edit: Edit, dropped: Mapping[str, str]) -> RecordedEdit:
+    place = str(edit.ref)
+    before = edit.original if isinstance(edit, Replace) else dropped.get(place, "")
+    after = reference(edit.text) if isinstance(edit, Replace) else ""
+    return RecordedEdit(edit.reason, place, edit.evidence, getattr(edit, "saved", 0), before, after)
+
+
+def _mode(flight: InFlight) -> RequestMode:
+    if flight.decision.reason == BYPASSED:
+        return "bypassed"
+    return "observed" if flight.is_observed else "compacted"
+
+
+def _prefix_break(decision: Decision, new: tuple[Edit, ...]) -> str:
+    """The reason why the cached prefix could not be read on; empty: it could."""
+    if decision.moment:
+        return decision.moment
+    parent = decision.parent_request
+    if not parent.time or decision.epochs <= parent.epochs:
+        return ""
+    return ", ".join(sorted({edit.reason for edit in new})) or "edits"
+
+
+# --- refused projections -----------------------------------------------------------------------
+
+
+def reproduction_of(
+    request: ParsedRequest, refused: Decision, error: ErrorResponse, policy: Policy
+) -> RejectedRequest:
+    """All that a refused projection was made of, and the provider's error."""
+    return RejectedRequest(
+        time=request.time,
+        owner=request.owner,
+        conversation=refused.conversation,
+        format=request.format,
+        model=request.model or "",
+        status=error.status,
+        request=request.body,
+        sent=refused.body or b"",
+        policy=json.encode(changed_settings(policy)).decode(),
+        facts=json.encode(refused.facts.to_dict()).decode(),
+        error=error.body[:_MAX_ERROR_BYTES].decode("utf-8", "replace"),
+        version=installed_version(),
+    )
+
+
+def project_again(case: RejectedRequest) -> bytes:
+    """The refused projection, made again; the user's own passes must be installed."""
+    session = Session()
+    history = session.parse(case.request, case.format, case.model or None)
+    policy = policy_with(json.decode(case.policy))
+    folded = session.fold(history, policy, Facts.from_dict(json.decode(case.facts)))
+    return session.project(folded, case.request)[0]
+
+
+def changed_settings(policy: Policy) -> dict[str, Any]:
+    """The settings that differ from the defaults, as JSON values."""
+    default = Policy()
+    given = {name: getattr(policy, name) for name in NAMES}
+    return {
+        name: _json_value(value) for name, value in given.items() if value != getattr(default, name)
+    }
+
+
+def policy_with(settings: Mapping[str, Any]) -> Policy:
+    """The policy with these settings."""
+    declared = cast("list[dict[str, Any]]", settings.get("tools", []))
+    return Policy().replace(**{**settings, "tools": Tools(Tool(**one) for one in declared)})
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, Tools):
+        return [{key: _json_value(one) for key, one in tool.declared().items()} for tool in value]
+    if isinstance(value, tuple):
+        return [_json_value(one) for one in cast("tuple[object, ...]", value)]
+    return pass_name(value) if callable(value) else value

@@ -1,0 +1,464 @@
+"""Usage, model and stop reason of a response, read as its chunks pass.
+
+Chunks may be cut anywhere. A response is one JSON value, an array of them, or a stream of events
+with one value each. A few members of each value are extracted and the rest is skipped, so that a
+long response needs no more memory than a short one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import MAX_VALUE
+from ..pricing import Usage
+from ..sessions.session import (
+    anthropic_usage,
+    chat_usage,
+    gemini_usage,
+    responses_usage,
+    text_at,
+    usage_or_none,
+)
+from ..wire.base import FormatName
+from ..wire.json import JSON, Object
+from .decoders import LenientDecoder
+
+MAX_VALUE_BYTES: Final = 64 * 1024  # of a value that is held; a longer one is scanned as it passes
+
+_MAX_COUNTS = 64  # numbers of one usage that are kept; providers report about ten
+_MAX_NAME_CHARS = 200  # of a model or a stop reason
+
+
+# --- the scanner -------------------------------------------------------------------------------
+
+MAX_MEMBER_BYTES: Final = 64 * 1024  # of a member that is extracted; a usage has some hundred
+
+_MAX_DEPTH = 16  # containers on the way to a member; the longest path has three
+
+Path = tuple[str, ...]  # the keys on the way to a member; arrays do not count
+
+
+class Selection(Struct, frozen=True):
+    """The members to extract, and the containers on the way to them."""
+
+    paths: frozenset[Path]
+    parents: frozenset[Path]
+
+
+# All parts of these patterns are possessive: none can backtrack.
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_FLAT = rb'(?:[^"{}\[\]]++|' + _STRING + rb")*+"  # no bracket and no open string
+_SKIPPED = re.compile(  # the same, and containers without inner ones
+    rb'(?:[^"{}\[\]]++|' + _STRING + rb"|[{\[]" + _FLAT + rb"[}\]])*+", re.DOTALL
+)
+_PLAIN = re.compile(rb'[^"{}\[\],]*+')
+
+
+class ValueScanner:
+    """Extracts a few members of JSON values that follow one another, and skips the rest.
+
+    An array is transparent: its elements have the path of the array itself.
+    """
+
+    def __init__(self, selection: Selection, take: Callable[[Mapping[Path, JSON]], None]) -> None:
+        self._paths, self._parents = selection.paths, selection.parents
+        self._take = take
+        self._found: dict[Path, JSON] = {}
+        self._reset()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no value is open."""
+        return not self._open and not self._depth and not self._in_string
+
+    def scan_value(self, data: bytes) -> None:
+        """Scan one complete value; if it is one, that is faster than `feed`."""
+        value = _decoded(data) if self.is_idle else None
+        if not isinstance(value, dict):
+            self.feed(data)
+            return
+        self._extract(cast(Object, value), ())
+        self._give()
+
+    def _extract(self, value: JSON, path: Path, depth: int = 0) -> None:
+        if path in self._paths:
+            if isinstance(value, str | dict | list):
+                self._found[path] = value
+        elif isinstance(value, dict) and path in self._parents:
+            for key, inner in cast(Object, value).items():
+                inside = (*path, key)
+                if inside in self._paths or inside in self._parents:
+                    self._extract(inner, inside, depth + 1)
+        elif isinstance(value, list) and path in self._parents and depth < _MAX_DEPTH:
+            for inner in cast(list[JSON], value):
+                self._extract(inner, path, depth + 1)
+
+    def feed(self, data: bytes) -> None:
+        """Scan the next bytes."""
+        at = 0
+        while at < len(data):
+            start = at
+            held, self._closed = self._held, False
+            if self._in_string:
+                at = self._string(data, at)
+            elif self._depth:
+                at = self._skip(data, at)
+            else:
+                at = self._next(data, at)
+            if held is not None:
+                held += data[start:at]
+                if len(held) > MAX_MEMBER_BYTES:
+                    self._held = None
+            if self._closed:
+                self._close()
+
+    def finish(self) -> None:
+        """The open value ends here; its members so far count."""
+        self._give()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._open: list[str | None] = []  # the key of each container on the way; None: an array
+        self._depth = 0  # of skipped containers
+        self._in_string = self._escaped = False
+        self._is_key = False  # the open string is a key
+        self._awaits_key = False
+        self._closed = False  # a member or a key has just ended
+        self._held: bytearray | None = None  # the bytes of the member
+
+    def _give(self) -> None:
+        if self._found:
+            found, self._found = self._found, {}
+            self._take(found)
+
+    @property
+    def _path(self) -> Path:
+        return tuple(key for key in self._open if key is not None)
+
+    def _string(self, data: bytes, at: int) -> int:
+        """The rest of a string, as far as it has come."""
+        if self._escaped:
+            self._escaped = False
+            at += 1
+        found = _STRING_REST.match(data, at)
+        at = found.end() if found else at
+        if at == len(data):
+            return at
+        if data[at] == 0x5C:  # a backslash at the very end of what is there
+            self._escaped = True
+        else:
+            self._in_string = False
+            self._closed = not self._depth
+        return at + 1
+
+    def _skip(self, data: bytes, at: int) -> int:
+        """Skip a container without members to extract."""
+        depth = self._depth
+        while depth:
+            found = _SKIPPED.match(data, at)
+            at = found.end() if found else at
+            if at == len(data):
+                break
+            byte, at = data[at], at + 1
+            if byte == 0x22:
+                self._in_string = True
+                break
+            depth += 1 if byte in b"{[" else -1
+        self._depth = depth
+        self._closed = not depth
+        return at
+
+    def _next(self, data: bytes, at: int) -> int:
+        """Go to the next string or bracket in a container on the way, or between values."""
+        found = _PLAIN.match(data, at)
+        at = found.end() if found else at
+        if at == len(data):
+            return at
+        byte = data[at]
+        if byte == 0x22:
+            self._in_string = True
+            self._is_key = self._awaits_key
+            if self._is_key or self._path in self._paths:
+                self._held = bytearray(b'"')
+        elif byte in b"{[":
+            self._open_container(byte)
+        elif byte in b"}]":
+            self._leave()
+        else:
+            self._awaits_key = bool(self._open) and self._open[-1] is not None
+        return at + 1
+
+    def _open_container(self, byte: int) -> None:
+        path = self._path
+        if path in self._parents and len(self._open) < _MAX_DEPTH:
+            self._awaits_key = byte == 0x7B
+            self._open.append("" if self._awaits_key else None)
+            return
+        self._depth = 1
+        if path in self._paths:
+            self._held = bytearray((byte,))
+
+    def _leave(self) -> None:
+        if self._open:
+            self._open.pop()
+        self._awaits_key = False
+        if all(key is None for key in self._open):
+            self._give()
+
+    def _close(self) -> None:
+        """A string or a container has ended."""
+        held, self._held = self._held, None
+        value = _decoded(held) if held is not None else None
+        if self._is_key:
+            self._is_key = self._awaits_key = False
+            self._open[-1] = value if isinstance(value, str) else ""
+        elif value is not None:
+            self._found[self._path] = value
+
+
+def _decoded(raw: bytes | bytearray) -> JSON:
+    """A JSON value; None if it is malformed."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+# --- the response ------------------------------------------------------------------------------
+
+
+class ResponseInfo(Struct, frozen=True):
+    """Usage, model, stop reason and error that a response reports."""
+
+    usage: Usage | None = None
+    model: str | None = None  # that responded
+    stop_reason: str | None = None  # the provider's own word
+    error: str | None = None  # the type of an error, if the stream ended with one
+
+
+class ResponseReader:
+    """Reads one response as it passes; never raises, whatever comes."""
+
+    def __init__(self, format: FormatName, encoding: str = "") -> None:
+        self._paths = _PATHS[format]
+        self._decoder = LenientDecoder(encoding)
+        self._values = ValueScanner(_SELECTIONS[format], self._take)
+        self._events: _EventStream | None = None
+        self._started = False
+        self._body: bytearray | None = bytearray()  # None: too large to be held
+        self._usage: Object = {}
+        self._model: str | None = None
+        self._stop_reason: str | None = None
+        self._error: str | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes, as they came from the provider."""
+        for piece in self._decoder.feed(chunk):
+            self._read(piece)
+
+    def finish(self) -> ResponseInfo:
+        """The response ends here, or is cut off."""
+        if self._events is not None:
+            self._events.finish()
+        elif self._body:
+            self._values.scan_value(bytes(self._body))
+        self._values.finish()
+        usage = usage_or_none(self._paths.usage(self._usage))
+        sane = usage is not None and usage.prompt <= MAX_VALUE and usage.output <= MAX_VALUE
+        return ResponseInfo(usage if sane else None, self._model, self._stop_reason, self._error)
+
+    def _read(self, piece: bytes) -> None:
+        if not self._started:
+            piece = piece.lstrip(b"\xef\xbb\xbf \t\r\n")
+            if not piece:
+                return
+            self._started = True
+            if piece[:1] not in b"{[":
+                self._events = _EventStream(self._values)
+        if self._events is not None:
+            self._events.feed(piece)
+        elif self._body is None:
+            self._values.feed(piece)
+        else:
+            self._body += piece
+            if len(self._body) > MAX_VALUE_BYTES:
+                self._values.feed(bytes(self._body))
+                self._body = None
+
+    def _take(self, found: Mapping[Path, JSON]) -> None:
+        """Take the members of one value; later values replace earlier ones."""
+        paths = self._paths
+        for path in paths.usages:
+            self._usage = _merged(self._usage, found.get(path))
+        self._model = self._model or _first(found, paths.models)
+        self._stop_reason = _first(found, paths.stop_reasons) or self._stop_reason
+        self._error = _error_in(found, paths.errors) or self._error
+
+
+def _merged(known: Object, usage: JSON, nested: bool = True) -> Object:
+    """Both usages; the later number counts unless it is zero."""
+    merged = dict(known)
+    for name, value in cast(Object, usage).items() if isinstance(usage, dict) else ():
+        if name not in merged and len(merged) >= _MAX_COUNTS:
+            continue
+        if isinstance(value, int) and (value or name not in merged):
+            merged[name] = value
+        elif isinstance(value, dict) and nested:
+            before = merged.get(name)
+            held = cast(Object, before) if isinstance(before, dict) else {}
+            merged[name] = _merged(held, cast(Object, value), nested=False)
+    return merged
+
+
+def _first(found: Mapping[Path, JSON], paths: tuple[Path, ...]) -> str | None:
+    """The first of these members that is a name."""
+    for path in paths:
+        value = found.get(path)
+        if isinstance(value, str) and 0 < len(value) <= _MAX_NAME_CHARS:
+            return value
+    return None
+
+
+def _error_in(found: Mapping[Path, JSON], paths: tuple[Path, ...]) -> str | None:
+    """The type of the error in a value, or of an error event."""
+    for path in paths:
+        error = found.get(path)
+        if error:
+            names = (text_at(error, name) for name in ("code", "type", "status"))
+            return next((name[:_MAX_NAME_CHARS] for name in names if name), "error")
+    if found.get(("type",)) == "error":
+        return _first(found, (("code",),)) or "error"
+    return None
+
+
+# --- the members by format ---------------------------------------------------------------------
+
+
+class _Paths(Struct, frozen=True):
+    """The paths of the members in one format, in order of precedence."""
+
+    usage: Callable[[JSON], Usage]
+    usages: tuple[Path, ...]
+    models: tuple[Path, ...]
+    stop_reasons: tuple[Path, ...]
+    errors: tuple[Path, ...] = (("error",),)
+    others: tuple[Path, ...] = ()
+
+    def selection(self) -> Selection:
+        """All members to extract."""
+        paths = (*self.usages, *self.models, *self.stop_reasons, *self.errors, *self.others)
+        parents = (path[:count] for path in paths for count in range(len(path)))
+        return Selection(frozenset(paths), frozenset(parents))
+
+
+_PATHS: dict[FormatName, _Paths] = {
+    # The stream's first event has the prompt, its last ones have totals that grow.
+    "anthropic": _Paths(
+        anthropic_usage,
+        usages=(("message", "usage"), ("usage",)),
+        models=(("message", "model"), ("model",)),
+        stop_reasons=(("delta", "stop_reason"), ("message", "stop_reason"), ("stop_reason",)),
+    ),
+    # The last chunk has the usage if the request asked for it; Moonshot has it in the choice.
+    "openai-chat": _Paths(
+        chat_usage,
+        usages=(("choices", "usage"), ("usage",)),
+        models=(("model",),),
+        stop_reasons=(("choices", "finish_reason"),),
+    ),
+    # Events hold the response; an error event may hold the error's members itself.
+    "openai-responses": _Paths(
+        responses_usage,
+        usages=(("response", "usage"), ("usage",)),
+        models=(("response", "model"), ("model",)),
+        stop_reasons=(
+            ("response", "incomplete_details", "reason"),
+            ("incomplete_details", "reason"),
+            ("response", "status"),
+            ("status",),
+        ),
+        errors=(("response", "error"), ("error",)),
+        others=(("type",), ("code",)),
+    ),
+    "gemini": _Paths(
+        gemini_usage,
+        usages=(("usageMetadata",),),
+        models=(("modelVersion",),),
+        stop_reasons=(("candidates", "finishReason"), ("promptFeedback", "blockReason")),
+    ),
+}
+_SELECTIONS = {format: paths.selection() for format, paths in _PATHS.items()}
+
+# Events without any of these members are skipped. In a text the quotes would be escaped.
+_RELEVANT = re.compile(
+    rb'"(?:usage|usageMetadata|error|stop_reason|finish_reason|finishReason|blockReason)"'
+    rb'\s*+:\s*+["{]|"type"\s*+:\s*+"error"'
+)
+
+
+# --- events ------------------------------------------------------------------------------------
+
+_END = re.compile(rb"[\r\n]")
+
+
+class _EventStream:
+    """Server-sent events, whose data lines are passed to a scanner."""
+
+    def __init__(self, values: ValueScanner) -> None:
+        self._values = values
+        self._line = bytearray()
+        self._is_long = False  # the line is too long to be held
+        self._is_data = False  # of such a line
+        self._after_return = False  # the last byte was a carriage return
+
+    def feed(self, data: bytes) -> None:
+        """Read the next bytes of the stream."""
+        at = 0
+        if self._after_return and data[:1] == b"\n":
+            at = 1
+        while (found := _END.search(data, at)) is not None:
+            self._add(data[at : found.start()])
+            self._end_line()
+            at = found.end()
+            if found[0] == b"\r" and data[at : at + 1] == b"\n":
+                at += 1
+        self._after_return = data.endswith(b"\r")
+        self._add(data[at:])
+
+    def finish(self) -> None:
+        """The stream ends here, within a line or after one."""
+        if self._line or self._is_long:
+            self._end_line()
+
+    def _add(self, piece: bytes) -> None:
+        if self._is_long:
+            if self._is_data:
+                self._values.feed(piece)
+            return
+        self._line += piece
+        if len(self._line) > MAX_VALUE_BYTES:
+            self._is_long = True
+            self._is_data = self._line.startswith(b"data:")
+            if self._is_data:
+                self._values.feed(bytes(self._line[5:]))
+            self._line.clear()
+
+    def _end_line(self) -> None:
+        if self._is_long:
+            self._is_long = False
+        elif not self._line:
+            self._values.finish()  # a blank line ends an event, and a value that it left open
+        elif self._line.startswith(b"data:"):
+            payload = bytes(self._line[5:]).strip()
+            is_object = self._values.is_idle and payload[:1] == b"{" and payload[-1:] == b"}"
+            if not is_object:
+                self._values.feed(payload + b"\n")
+            elif _RELEVANT.search(payload):
+                self._values.scan_value(payload)
+        self._line.clear()

@@ -1,1 +1,0 @@
-"""How the proxy stands, for who watches it: numbers, spans, lines, sums."""

@@ -1,0 +1,453 @@
+"""What goes up when a compaction is late, fails or is refused, and what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import respool
+from respool.policy import PRESETS
+from respool.proxy import compactor as module
+from respool.proxy.breaker import BreakerRules, CircuitBreaker
+from respool.proxy.decide import Decider
+from respool.proxy.recorder import changed_settings, policy_with, project_again
+from tests.providers.signing_provider import BOUND, TOOLS, Signer
+from tests.proxy.compaction import (
+    DEADLINE,
+    INVALID,
+    KEEN,
+    OVERFLOW,
+    Compacted,
+    answer,
+    drive,
+    parsed,
+    refusal,
+    said,
+    says,
+    told,
+)
+from tests.proxy.sockets import ask, post, until
+from tests.support.formats import FORMATS
+from tests.test_engine import thought, thoughts
+
+formats = pytest.mark.parametrize("format", FORMATS)
+OK = answer(200, {})
+
+
+@pytest.fixture(autouse=True)
+def _always_aside(monkeypatch: pytest.MonkeyPatch):
+    """Small requests too are decided on off the loop, under the deadline."""
+    monkeypatch.setattr(module, "_IMMEDIATE_BYTES", 0)
+
+
+def name_of(one: Compacted) -> str:
+    (conversation,) = one.store.conversations(None)
+    return conversation.name
+
+
+class TestLate:
+    @formats
+    def test_edits_in_force_go_up_and_no_others(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            await one.ask(format, 3)
+            async with one.late():
+                reply = await one.ask(format, 5)
+                assert told(reply, "x-respool-sent") == "known-edits"
+                assert one.heard(format)[:2] == one.heard(format, 0)[:2]
+                assert one.shortened(format) == [True, True, False, False, False]
+                facts = one.store.facts((await one.records(2))[0].conversation)
+                assert len(facts.skipped) == 2
+            assert told(await one.ask(format, 6), "x-respool-sent") == "projection"
+            assert one.heard(format)[:2] == one.heard(format, 0)[:2]
+            assert one.shortened(format) == [True] * 5 + [False]
+
+        drive(tmp_path, act)
+
+    @formats
+    def test_without_any_the_original_goes_up(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            async with one.late():
+                reply = await one.ask(format, 3)
+            assert told(reply, "x-respool-sent") == "original"
+            assert one.bodies == [said(format, 3)]
+            (record,) = await one.records(1)
+            assert record.fallback == "late: over 0.4 s"
+            assert len(one.store.facts(record.conversation).skipped) == 1
+
+        drive(tmp_path, act)
+
+    def test_where_that_might_not_fit_the_request_waits(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            asked = {**json.loads(said("anthropic", 3)), "system": "x" * 500_000}
+            async with one.late(2 * DEADLINE):
+                reply = await one.send("anthropic", json.dumps(asked).encode())
+            assert told(reply, "x-respool-sent") == "projection"
+            assert one.shortened("anthropic") == [True, True, False]
+
+        drive(tmp_path, act)
+
+    def test_a_limit_that_was_named_makes_it_wait_too(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            await one.ask("anthropic", 3)
+            assert one.store.facts(name_of(one)).windows
+            one.decider._session._memo.clear()
+            async with one.late(2 * DEADLINE):
+                assert told(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
+
+        heard: list[bytes] = []
+
+        def judge(body: bytes) -> bytes:
+            heard.append(body)
+            return OVERFLOW if len(heard) == 1 else OK
+
+        drive(tmp_path, act, script=says(judge))
+
+    def test_what_came_late_is_remembered(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            async with one.late():
+                await one.ask("anthropic", 3)
+            assert len(one.decider._session._memo) == 2
+            async with one.late():
+                reply = await one.ask("anthropic", 4)  # again, but now something is known
+            assert told(reply, "x-respool-sent") == "known-edits"
+            assert one.shortened("anthropic")[:2] == [True, False]
+
+        drive(tmp_path, act)
+
+    @formats
+    def test_a_new_process_agrees_with_what_was_sent(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            await one.ask(format, 3)
+            async with one.late():
+                await one.ask(format, 4)
+            await one.ask(format, 5)
+            (record, *_) = await one.records(3)
+            model = "gemini-2.5-pro" if format == "gemini" else None
+            anew = Decider(KEEN, one.store)
+            for steps, body in zip((4, 5), one.bodies[1:], strict=True):
+                asked = parsed(said(format, steps), format, model, record.owner, record.time)  # type: ignore[arg-type]
+                decision = anew.decide(asked)
+                assert (decision.body or asked.body) == body
+
+        drive(tmp_path, act)
+
+
+class TestAFaultOfRespools:
+    @formats
+    def test_edits_in_force_go_up_else_the_original(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            one.decider.fault = RuntimeError("a fault")
+            assert (await one.ask(format, 2)).status == 200
+            assert one.bodies == [said(format, 2)]
+            one.decider.fault = None
+            await one.ask(format, 3)
+            one.decider.fault = RecursionError()
+            reply = await one.ask(format, 4)
+            assert told(reply, "x-respool-sent") == "known-edits"
+            assert one.heard(format)[:2] == one.heard(format, 1)[:2]
+            assert one.shortened(format)[0]
+
+        drive(tmp_path, act)
+
+    def test_where_even_reading_fails_the_original_goes_up(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        async def act(one: Compacted) -> None:
+            def broken(*_: object, **__: object) -> None:
+                raise MemoryError
+
+            monkeypatch.setattr("respool.engine.Session.parse", broken)
+            reply = await one.ask("anthropic", 3)
+            assert reply.status == 200
+            assert told(reply, "x-respool-sent") == "untouched"
+            assert one.bodies == [said("anthropic", 3)]
+
+        drive(tmp_path, act)
+
+
+class TestRefused:
+    """The provider finds fault with a projection."""
+
+    @formats
+    def test_the_original_is_tried_once_and_the_conversation_left_alone(
+        self, tmp_path: Path, format: str
+    ):
+        originals = {said(format, steps) for steps in range(1, 9)}
+
+        async def act(one: Compacted) -> None:
+            reply = await one.ask(format, 3)
+            assert reply.status == 200
+            assert len(one.bodies) == 2
+            assert one.bodies[1] == said(format, 3)
+            for steps in (4, 5):
+                assert told(await one.ask(format, steps), "x-respool-sent") == "original"
+            assert one.bodies[2:] == [said(format, 4), said(format, 5)]
+            await until(lambda: one.store.rejected_requests(None))
+            (case,) = one.store.rejected_requests(None)
+            assert (case.request, case.sent, case.status) == (one.bodies[1], one.bodies[0], 400)
+            assert "something is wrong" in case.error
+            assert project_again(case) == case.sent
+            await until(lambda: one.store.facts(case.conversation).left_alone)
+            for shared in (False, True):  # a restart, and another server
+                other = Decider(KEEN, one.store, shared_store=shared)
+                model = "gemini-2.5-pro" if format == "gemini" else None
+                asked = parsed(said(format, 6), format, model, case.owner, case.time)  # type: ignore[arg-type]
+                assert other.decide(asked).reason == "left alone"
+
+        drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+
+    def test_a_count_that_is_refused_leaves_nothing_alone(self, tmp_path: Path):
+        """Near a window it may be another projection than is sent, and its thoughts not fit."""
+        originals, counted = {said("anthropic", steps) for steps in range(1, 9)}, list[bytes]()
+
+        async def act(one: Compacted) -> None:
+            count = post("/v1/messages/count_tokens", said("anthropic", 3), "x-api-key: one")
+            assert (await ask(one.standing.port, count)).status == 200
+            assert len(one.bodies) == 2
+            counted.append(one.bodies[0])
+            await until(lambda: one.store.rejected_requests(None))
+            assert told(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
+            assert one.compactor.breaker.state().phase == "closed"
+
+        def judge(body: bytes) -> bytes:
+            return OK if counted or body in originals else INVALID
+
+        drive(tmp_path, act, script=says(judge))
+
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            respool.Policy(),
+            *(respool.Policy.preset(name) for name in PRESETS),
+            respool.Policy(
+                tools=respool.Tools(
+                    [
+                        respool.Tool("Read", cap_chars=None, reads=("path",)),
+                        respool.Tool("Run", kind="run", command="cmd"),
+                    ]
+                )
+            ),
+            respool.Policy(passes=("default", "-trim_results"), budget=9_000, rendering="text"),
+        ],
+    )
+    def test_the_settings_of_a_case_are_those_that_held(self, policy: respool.Policy):
+        written = json.loads(json.dumps(changed_settings(policy)))
+        assert policy_with(written).fingerprint() == policy.fingerprint()
+
+    def test_if_that_fails_too_the_client_gets_the_answer_to_what_it_sent(self, tmp_path: Path):
+        mine = said("anthropic", 3)
+
+        async def act(one: Compacted) -> None:
+            reply = await one.ask("anthropic", 3)
+            assert reply.status == 400
+            assert b"the client's own" in reply.body
+            assert len(one.bodies) == 2
+            assert one.store.rejected_requests(None) == []
+            assert not one.store.facts((await one.records(1))[0].conversation).left_alone
+
+        wrong = refusal("messages.1: the client's own")
+        drive(tmp_path, act, script=says(lambda body: wrong if body == mine else INVALID))
+
+    def test_an_original_is_not_tried_again(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            assert (await one.ask("anthropic", 1)).status == 400
+            assert (await one.ask("anthropic", 3, "x-respool-bypass: 1")).status == 400
+            assert len(one.bodies) == 2
+
+        drive(tmp_path, act, script=says(lambda _: INVALID))
+
+    @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 529])
+    def test_other_errors_come_down_as_they_are(self, tmp_path: Path, status: int):
+        async def act(one: Compacted) -> None:
+            assert (await one.ask("anthropic", 3)).status == status
+            assert len(one.bodies) == 1
+
+        said_so = answer(status, {"error": {"type": "some_error", "message": "no"}})
+        drive(tmp_path, act, script=says(lambda _: said_so))
+
+    def test_reasoning_signed_for_projections_is_dropped_from_the_original(self, tmp_path: Path):
+        bad: list[bytes] = []
+
+        async def act(one: Compacted) -> None:
+            for steps in (2, 3):
+                await one.send("anthropic", json.dumps(thought(steps)).encode())
+            bad.append(b"refuse")
+            reply = await one.send("anthropic", json.dumps(thought(4)).encode())
+            assert reply.status == 200
+            assert len(one.bodies) == 4
+            sent = json.loads(one.bodies[-1])
+            assert [len(text) > 1_000 for text in one.heard("anthropic")] == [True] * 4
+            assert thoughts(sent) == []
+            await one.send("anthropic", json.dumps(thought(6)).encode())
+            assert thoughts(json.loads(one.bodies[-1])) == ["thought 9", "thought 11"]
+
+        def judge(body: bytes) -> bytes:
+            return INVALID if bad and b"left out" in body else OK
+
+        drive(tmp_path, act, script=says(judge))
+
+
+class TestOverflow:
+    def judged(self, seen: list[bytes]) -> Any:
+        def judge(body: bytes) -> bytes:
+            seen.append(body)
+            return OVERFLOW if len(body) > 16_000 else OK
+
+        return says(judge)
+
+    @formats
+    def test_it_is_tried_again_under_the_limit_that_is_named(self, tmp_path: Path, format: str):
+        policy = respool.Policy(cap_chars=500, reevaluate_tokens=1_000_000, reevaluate_ratio=1.0)
+        seen: list[bytes] = []
+
+        async def act(one: Compacted) -> None:
+            reply = await one.ask(format, 6)
+            assert seen[0] == said(format, 6)  # nothing was done before
+            assert reply.status == 200
+            assert len(seen) == 2
+            assert len(seen[1]) < 16_000
+            (record,) = await one.records(1)
+            assert (record.fallback, record.again) == ("", "overflow")
+            assert len(one.store.facts(record.conversation).windows) == 1
+            assert (await one.ask(format, 7)).status == 200
+
+        drive(tmp_path, act, script=self.judged(seen), policy=policy)
+
+    def test_one_that_went_up_late_and_as_it_came_is_too(self, tmp_path: Path):
+        seen: list[bytes] = []
+
+        async def act(one: Compacted) -> None:
+            async with one.late() as go:
+                asking = asyncio.ensure_future(one.ask("anthropic", 6))
+                await until(lambda: seen)
+                go.set()
+                reply = await asking
+            assert seen[0] == said("anthropic", 6)
+            assert reply.status == 200
+            assert len(seen) == 2
+            await one.ask("anthropic", 7)
+            before, after = (json.loads(body)["messages"] for body in seen[1:])
+            assert after[: len(before) - 1] == before[:-1]
+
+        drive(tmp_path, act, script=self.judged(seen))
+
+    def test_once_only(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            reply = await one.ask("anthropic", 6)
+            assert reply.status == 400
+            assert b"too long" in reply.body
+            assert len(one.bodies) <= 2
+
+        drive(tmp_path, act, script=says(lambda _: OVERFLOW))
+
+
+class TestTheBreaker:
+    def test_it_opens_after_repeated_trouble_and_closes_again(self, tmp_path: Path):
+        now = [0.0]
+
+        async def act(one: Compacted) -> None:
+            one.compactor.breaker = CircuitBreaker(lambda: now[0], BreakerRules(max_failures=3))
+            await one.ask("anthropic", 2)
+            one.decider.fault = RuntimeError("a fault")
+            for steps in (3, 4, 5):
+                await one.ask("anthropic", steps)
+            assert one.compactor.breaker.state().phase == "open"
+            one.decider.fault = None
+            reply = await one.ask("anthropic", 6)
+            assert told(reply, "x-respool-sent") == "known-edits"  # edits in force stay
+            why = "breaker open: 3 failures within 120 s, the last: RuntimeError"
+            assert (await one.records(5))[-1].fallback == why
+            now[0] += 61
+            await one.ask(
+                "anthropic", 6, "x-respool-bypass: 1"
+            )  # which tells nothing of compaction
+            assert one.compactor.breaker.state().phase == "open"
+            assert told(await one.ask("anthropic", 7), "x-respool-sent") == "projection"
+            assert one.compactor.breaker.state().phase == "closed"
+
+        drive(tmp_path, act)
+
+
+class TestSigned:
+    """A provider that checks its signatures, and everything that makes respool fall back."""
+
+    def test_no_thought_meets_what_it_was_not_signed_for(self, tmp_path: Path):
+        provider = Signer()
+
+        async def act(one: Compacted) -> None:
+            one.compactor.breaker = CircuitBreaker(lambda: 0.0, BreakerRules(max_failures=50))
+            messages: list[Any] = [{"role": "user", "content": "go on"}]
+            calm, sent = (False, None, ()), list[str]()
+            late, fault = (True, None, ()), (False, RuntimeError(), ())
+            bypass = (False, None, ("x-respool-bypass: 1",))
+            plan = [
+                calm, calm, calm, late, calm, late, late, calm, calm, fault, calm, bypass, bypass,
+                calm, fault, calm, bypass, late, calm, calm,
+            ]  # fmt: skip
+            for is_late, broken, headers in plan:
+                one.decider.fault = broken
+                body = {"model": BOUND, "max_tokens": 9, "tools": TOOLS, "messages": messages}
+                async with one.late() if is_late else nullcontext():
+                    reply = await one.send("anthropic", json.dumps(body).encode(), *headers)
+                assert reply.status == 200, reply.body
+                sent.append(told(reply, "x-respool-sent"))
+                made = json.loads(reply.body)["content"]
+                messages += [{"role": "assistant", "content": made}, _result(made[-1]["id"])]
+            assert {"projection", "known-edits", "original"} == set(sent)
+            assert sent[-1] == "projection"
+            assert any(b'"thinking"' in body for body in one.bodies)
+
+        def judge(body: bytes) -> bytes:
+            found = provider.problems(body)
+            return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
+
+        drive(tmp_path, act, script=says(judge))
+
+    @pytest.mark.parametrize("bypass", [(), ("x-respool-bypass: 1",)], ids=["failing", "bypassed"])
+    def test_thoughts_whose_projections_nobody_knows_any_more_are_left_behind(
+        self, tmp_path: Path, bypass: tuple[str, ...]
+    ):
+        """The store was deleted, and another process falls back: the provider is believed."""
+        provider, messages = Signer(), list[Any]([{"role": "user", "content": "go on"}])
+
+        async def grow(one: Compacted, *headers: str) -> str:
+            body = {"model": BOUND, "max_tokens": 9, "tools": TOOLS, "messages": messages}
+            reply = await one.send("anthropic", json.dumps(body).encode(), *headers)
+            assert reply.status == 200, reply.body
+            made = json.loads(reply.body)["content"]
+            messages.extend([{"role": "assistant", "content": made}, _result(made[-1]["id"])])
+            return told(reply, "x-respool-sent")
+
+        async def before(one: Compacted) -> None:
+            assert [await grow(one) for _ in range(9)] == ["projection"] * 9
+            assert b"[respool: " in one.bodies[-1]
+            assert b'"thinking"' in one.bodies[-1]
+
+        async def after(one: Compacted) -> None:
+            one.decider.fault = None if bypass else RuntimeError()
+            assert await grow(one, *bypass) == "original"
+            assert [b'"thinking"' in body for body in one.bodies] == [True, False]
+            assert await grow(one, *bypass) == "original"
+            assert len(one.bodies) == 3
+            one.decider.fault = None
+            assert [await grow(one) for _ in range(3)] == ["projection"] * 3
+            assert len(one.bodies) == 6
+
+        def judge(body: bytes) -> bytes:
+            found = provider.problems(body)
+            return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
+
+        drive(tmp_path / "one", before, script=says(judge))
+        drive(tmp_path / "another", after, script=says(judge))
+
+
+def _result(id: str) -> dict[str, Any]:
+    lines = 60 if int(id.removeprefix("call_")) % 4 == 0 else 3
+    text = "".join(f"{id} line {n} of the output\n" for n in range(lines))
+    block = {"type": "tool_result", "tool_use_id": id, "content": text}
+    return {"role": "user", "content": [block]}

@@ -1,0 +1,382 @@
+"""What HTTP allows and clients seldom do: framing, interim answers, old versions, odd answers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import ssl
+from pathlib import Path
+
+import pytest
+
+from respool.proxy import server
+from respool.proxy.app import App
+from respool.proxy.log import JSONFormatter
+from respool.proxy.options import ServerOptions, TransferLimits
+from respool.proxy.server import serving
+from tests.proxy.compaction import Compacted, compacting, drive, said
+from tests.proxy.sockets import CHUNKED, OK, SOON, Heard, all_to, ask, get, post, proxy, run, say
+
+TOKEN = "a-token-of-enough-length"
+PIECES = [
+    b": a comment\r\n\r\n",
+    b"event: message_start\r\ndata: {}\r\n\r\n",
+    b"data: one\rdata: two\r\r",
+    b": ping\n\n",
+    b"data: \xe2\x82\xac and half of one \xe2\x82",
+    b"\xac\n\ndata: [DONE]\n\n",
+]
+
+
+def chunked(body: bytes, *trailers: bytes) -> bytes:
+    behind = b"".join(one + b"\r\n" for one in trailers)
+    return b"%x\r\n%s\r\n0\r\n%s\r\n" % (len(body), body, behind)
+
+
+def with_trailers(path: str, *trailers: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head.encode() + chunked(b"hi", *trailers)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one piece", "behind the rest"])
+def test_what_comes_behind_a_body_is_no_header(together: bool):
+    """A key, a token or a wish there would be one that nobody in front of respool has seen."""
+    raw = with_trailers("/v1/x", b"X-Api-Key: k", b"X-Respool-Bypass: 1", b"Cookie: a=b")
+
+    async def case() -> None:
+        async with proxy() as standing:
+            assert (await ask(standing.port, raw)).status == 200
+            (heard,) = standing.behind.heard
+            assert heard.body == b"hi"
+            assert {name.lower() for name, _ in heard.headers} == {"host", "content-length"}
+        async with proxy(token=TOKEN) as standing:
+            behind = with_trailers("/v1/x", f"X-Respool-Token: {TOKEN}".encode())
+            assert (await ask(standing.port, behind)).status == 401
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            for piece in [behind] if together else [behind[:-40], behind[-40:]]:
+                writer.write(piece)
+                await asyncio.sleep(0.05)
+            assert b" 401 " in await reader.readuntil(b"\r\n")
+            writer.close()
+            assert standing.behind.heard == []
+
+    run(case)
+
+
+AMBIGUOUS = [
+    b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi!",
+    b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    b"Content-Length: +2\r\n\r\nhi",
+    b"Content-Length: 2,2\r\n\r\nhi",
+    b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\n\r\nzz\r\nhi\r\n0\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi!!\r\n0\r\n\r\n",
+    b"X-A: one\r\n two\r\nContent-Length: 2\r\n\r\nhi",
+    b"X-A: one\rX-B: two\r\nContent-Length: 2\r\n\r\nhi",
+    b"X-A : one\r\nContent-Length: 2\r\n\r\nhi",
+    b"X\x00A: one\r\nContent-Length: 2\r\n\r\nhi",
+    b"X-A: o\x00ne\r\nContent-Length: 2\r\n\r\nhi",
+]
+
+
+@pytest.mark.parametrize("rest", AMBIGUOUS)
+def test_what_two_could_read_differently_is_read_by_nobody(rest: bytes):
+    """Whatever it smuggles behind its body, no other request comes of it."""
+    smuggled = b"GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def case() -> None:
+        async with proxy() as standing:
+            raw = b"POST /v1/x HTTP/1.1\r\nHost: localhost\r\n" + rest
+            reply = await ask(standing.port, raw + smuggled)
+            assert reply.status == 400
+            assert (b"connection", b"close") in reply.headers
+            assert standing.behind.heard == []
+
+    run(case)
+
+
+def test_requests_sent_ahead_are_answered_in_their_order():
+    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.1 if heard.target == "/v1/a" else 0)
+        body = heard.target.encode() + heard.body
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    async def case() -> None:
+        async with proxy(script) as standing:
+            raw = get("/v1/a") + post("/v1/b", b"bb") + with_trailers("/v1/c") + get("/v1/d")
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(raw)
+            got = b""
+            while got.count(b"HTTP/1.1 200") < 4 or not got.endswith(b"/v1/d"):
+                got += await reader.read(1 << 16)
+            writer.close()
+            bodies = [one.partition(b"\r\n\r\n")[2] for one in got.split(b"HTTP/1.1 ")[1:]]
+            assert bodies == [b"/v1/a", b"/v1/bbb", b"/v1/chi", b"/v1/d"]
+
+    run(case)
+
+
+@pytest.mark.parametrize("blank", [b"", b"\r\n", b"\r\n\r\n"])
+def test_requests_sent_ahead_may_offer_an_upgrade(blank: bytes):
+    """As Java's client does with every one; its body belongs to it all the same."""
+
+    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        body = heard.target.encode() + heard.body
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    async def case() -> None:
+        async with proxy(script) as standing:
+            offer = ("Upgrade: h2c", "Connection: Upgrade")
+            raw = (post("/v1/a", b"1", *offer), post("/v1/b", b"22", *offer), post("/v1/c", b"333"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(blank + blank.join(raw))
+            got = b""
+            while not got.endswith(b"/v1/c333"):
+                got += await asyncio.wait_for(reader.read(1 << 16), SOON)
+            writer.close()
+            bodies = [one.partition(b"\r\n\r\n")[2] for one in got.split(b"HTTP/1.1 ")[1:]]
+            assert bodies == [b"/v1/a1", b"/v1/b22", b"/v1/c333"]
+
+    run(case)
+
+
+def test_a_client_that_speaks_tls_is_told_at_once_that_this_is_none():
+    """As one does whose base URL begins with https: it would wait for as long as for any head."""
+
+    async def case() -> None:
+        async with proxy() as standing:
+            speaking = asyncio.open_connection("127.0.0.1", standing.port, ssl=True)
+            with pytest.raises(ssl.SSLError):
+                await asyncio.wait_for(speaking, server.MAX_HEAD_SECONDS / 2)
+            assert (await ask(standing.port, get("/v1/x"))).status == 200
+
+    run(case)
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked"])
+def test_a_transfer_coding_that_is_not_understood_is_said_not_to_be(coding: str):
+    """Taken off, it would leave a body that nobody could read."""
+
+    async def case() -> None:
+        async with proxy() as standing:
+            head = f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n"
+            assert (await ask(standing.port, head.encode() + chunked(b"hi"))).status == 501
+            assert standing.behind.heard == []
+
+    run(case)
+
+
+def test_a_fault_of_respools_own_is_answered_and_logged_without_what_it_says(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def fail(*_given: object) -> None:
+        raise RuntimeError("a word of a request")
+
+    async def case() -> None:
+        async with proxy(endpoints={"/respool/x": fail}) as standing:
+            assert (await ask(standing.port, get("/respool/x"))).status == 500
+            assert [one.note for one in standing.records] == ["failed: RuntimeError"]
+            assert (await ask(standing.port, get("/v1/x"))).status == 200
+
+    run(case)
+    (logged,) = [one for one in caplog.records if "fault of respool" in one.getMessage()]
+    line = JSONFormatter().format(logged)
+    assert json.loads(line)["error"] == "RuntimeError"
+    assert "a word" not in line
+
+
+@pytest.mark.parametrize("keeping", ["", "Connection: keep-alive\r\n"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CHUNKED + b"2\r\nhi\r\n3\r\n ho\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi ho",
+        b"HTTP/1.1 500 No\r\nContent-Length: 5\r\n\r\nhi ho",
+    ],
+)
+def test_a_client_of_http_1_0_gets_no_chunks_and_the_end_is_the_end(answer: bytes, keeping: str):
+    async def case() -> None:
+        async with proxy(say(answer)) as standing:
+            raw = f"GET /v1/x HTTP/1.0\r\n{keeping}\r\n".encode()
+            reply = await ask(standing.port, raw, quiet=2.0)
+            assert reply.status == int(answer[9:12])
+            assert (reply.body, b"transfer-encoding" in dict(reply.headers)) == (b"hi ho", False)
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(raw)
+            assert (await asyncio.wait_for(reader.read(), SOON)).endswith(b"\r\n\r\nhi ho")
+            writer.close()
+            assert [one.outcome for one in standing.records] == ["complete", "complete"]
+            own = await ask(standing.port, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert json.loads(own.body) == {"status": "ok"}
+
+    run(case)
+
+
+INTERIM = [
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",
+    b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("before", INTERIM)
+def test_interim_answers_are_passed_over(before: bytes):
+    async def case() -> None:
+        async with proxy(say(before + OK)) as standing:
+            reply = await ask(standing.port, post("/v1/x"))
+            assert (reply.status, reply.body) == (200, b"ok")
+
+    run(case)
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 10\r\n", b"Content-Length: 0\r\n"])
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_without_a_body_leaves_the_connection_open(status: int, length: bytes):
+    if (status, length) == (204, b"Content-Length: 10\r\n"):
+        pytest.skip("that promises a body which such an answer cannot have")
+    head = b"HTTP/1.1 %d .\r\nETag: x\r\n%s\r\n" % (status, length)
+
+    async def case() -> None:
+        async with proxy(say(head, OK)) as standing:
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(get("/v1/x"))
+            first = await reader.readuntil(b"\r\n\r\n")
+            assert first.startswith(b"HTTP/1.1 %d" % status)
+            assert b"etag: x" in first
+            writer.write(get("/v1/y"))
+            assert b" 200 " in await reader.readuntil(b"\r\n")
+            writer.close()
+            assert standing.records[0].outcome == "complete"
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 600 Far\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nno!",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+def test_an_answer_that_no_client_could_read_is_told_as_such(answer: bytes):
+    async def case() -> None:
+        async with proxy(say(answer)) as standing:
+            reply = await ask(standing.port, post("/v1/messages", b"{}", "x-api-key: k"))
+            assert reply.status == 502
+            error = json.loads(reply.body)
+            assert error["type"] == "error"
+            assert "not HTTP" in error["error"]["message"]
+            assert [one.outcome for one in standing.records] == ["unreachable"]
+
+    run(case)
+
+
+def test_a_header_that_cannot_be_sent_costs_itself_and_not_the_answer():
+    head = b"HTTP/1.1 200 OK\r\nX-A: b\x01c\r\nX-Latin: \xe9\xff\r\nContent-Length: 2\r\n\r\nok"
+
+    async def case() -> None:
+        async with proxy(say(head)) as standing:
+            reply = await ask(standing.port, get("/v1/x"))
+            assert (reply.status, reply.body) == (200, b"ok")
+            names = dict(reply.headers)
+            assert (b"x-a" in names, names[b"x-latin"]) == (False, b"\xe9\xff")
+
+    run(case)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("framing", ["chunked", "closed"])
+def test_events_come_down_byte_for_byte(framing: str, packed: bool, tmp_path: Path):
+    """Comments, any line end, a character cut in two, packed or not: as they were sent."""
+    pieces = [gzip.compress(one) for one in PIECES] if packed else PIECES
+    extra = b"Content-Encoding: gzip\r\n" if packed else b""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + extra
+
+    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        if framing == "chunked":
+            writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+            for piece in pieces:
+                writer.write(b"%x;ext=1\r\n%s\r\n" % (len(piece), piece))
+                await asyncio.sleep(0.01)
+            writer.write(b"0\r\nX-Trailer: 1\r\n\r\n")
+        else:
+            writer.write(head + b"Connection: close\r\n\r\n" + b"".join(pieces))
+            await writer.drain()
+            writer.close()
+
+    async def case() -> None:
+        async with compacting(tmp_path, script) as one:
+            reply = await one.ask("anthropic", 2)
+            assert reply.joined == b"".join(pieces)
+            assert [record.outcome for record in one.standing.records] == ["complete"]
+
+    run(case)
+
+
+@pytest.mark.parametrize("size", [200, 1 << 20, (1 << 20) + 1, 5_000_000])
+def test_an_error_of_any_size_comes_down_as_it_was_sent(tmp_path: Path, size: int):
+    """Where it is small it is read before it is passed down, where it is large it is not."""
+    body = b'{"error": {"message": "overloaded ' + b"x" * size + b'"}}'
+    head = b"HTTP/1.1 429 .\r\nRetry-After: 7\r\nX-RateLimit-Left: 0\r\nContent-Length: %d\r\n\r\n"
+
+    async def act(one: Compacted) -> None:
+        for steps in (1, 3):
+            reply = await one.ask("anthropic", steps)
+            assert (reply.status, reply.body == body) == (429, True)
+            assert dict(reply.headers)[b"retry-after"] == b"7"
+        assert len(one.bodies) == 2
+        assert len(one.bodies[1]) < len(said("anthropic", 3))
+
+    drive(tmp_path, act, script=say(head % len(body) + body))
+
+
+@pytest.mark.parametrize(("status", "sent"), [(429, 1), (400, 2)])
+def test_an_error_that_does_not_end_is_passed_down_as_it_comes(
+    tmp_path: Path, status: int, sent: int
+):
+    """A refused projection is followed by its original all the same: that much is known of it."""
+    come = asyncio.Event()
+
+    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        head = b"HTTP/1.1 %d .\r\nTransfer-Encoding: chunked\r\n\r\n" % status
+        writer.write(head + b"6\r\nnot ye\r\n")
+        await come.wait()
+        writer.write(b"1\r\nt\r\n0\r\n\r\n")
+
+    async def act(one: Compacted) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
+        writer.write(post("/v1/messages", said("anthropic", 3), "x-api-key: one"))
+        assert b" %d " % status in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
+        come.set()
+        assert (await reader.readuntil(b"0\r\n\r\n")).replace(b"\r\n", b"") == b"6not ye1t0"
+        assert len(one.bodies) == sent
+        writer.close()
+
+    drive(tmp_path, act, script=script, limits=TransferLimits(drain_seconds=1.0, error_seconds=0.3))
+
+
+@pytest.mark.parametrize("size", [300_000, 5_000_000])
+def test_an_answer_that_comes_before_the_body_is_whole_is_passed_down(size: int):
+    """A provider that refuses by the head alone does not wait for megabytes."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.close()
+
+    async def case() -> None:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as behind:
+            there = all_to(behind.sockets[0].getsockname()[1])
+            async with serving(App(ServerOptions(port=0, upstreams=there))) as running:
+                for path in ("/v1/messages", "/v1/files"):  # held, and flowing
+                    reply = await ask(running.port, post(path, b"x" * size))
+                    assert (reply.status, reply.body) == (401, b"no")
+
+    run(case)
