@@ -23,13 +23,8 @@ from respool.edits import REASON_SPECS
 from respool.errors import MAX_VALUE
 from respool.policy import ADVANCED, SETTINGS, Policy, SettingSpec
 from respool.providers.base import RuleSpec
-
-try:
-    from respool.proxy.metrics import METRICS
-    from respool.proxy.middleware import FALLBACK_REASONS
-except ImportError:  # until the proxy's rooms have moved
-    from respool.proxy.compacting.compacting import REASONS as FALLBACK_REASONS
-    from respool.proxy.watching.families import FAMILIES as METRICS
+from respool.proxy.metrics import METRICS
+from respool.proxy.middleware import FALLBACK_REASONS
 
 PAGES: Final = Path(__file__).resolve().parent / "reference"
 _BLOCK: Final = re.compile(r"<!-- generated: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -180,16 +175,12 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "late": "Compaction took longer than `--deadline`.",
     "failed": "An error of respool's own.",
     "not-kept": "The store could not keep originals, so no new edit was made.",
-    "resting": "The circuit breaker is open.",
     "refused": "The provider refused the projection; this is the original.",
     "left-alone": "The provider refused a projection in this conversation earlier.",
     "bypassed": "The client asked for it (`x-respool-bypass`).",
     "unreadable": "respool cannot read the request, or must pass it on.",
     "breaker-open": "The circuit breaker is open.",
     "sent-unchanged-before": (
-        "This history already went up as it came, and the model binds its reasoning to that."
-    ),
-    "sent-as-it-came-before": (
         "This history already went up as it came, and the model binds its reasoning to that."
     ),
 }

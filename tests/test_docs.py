@@ -29,6 +29,7 @@ from respool.markers import (
     parse_marker,
 )
 from respool.passes import PASSES
+from respool.proxy.log import CompactionSummary, LogEntry
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -201,6 +202,12 @@ def test_headers_are_exactly_those_of_the_source():
     source = "".join(path.read_text("utf-8") for path in (ROOT / "src/respool/proxy").rglob("*.py"))
     ours = set(re.findall(r"x-respool-[a-z]+", source)) - {"x-respool-upgrade"}  # stays inside
     assert set(re.findall(r"x-respool-[a-z]+", headers)) == ours
+
+
+def test_members_of_a_log_line_are_on_the_page():
+    page = (ROOT / "docs" / "operate" / "monitoring.md").read_text("utf-8")
+    names = {*LogEntry.__struct_fields__, *CompactionSummary.__struct_fields__} - {"started"}
+    assert [name for name in sorted(names) if not re.search(rf"[`\"]{name}[`\"]", page)] == []
 
 
 def test_reasons_are_exactly_those_of_the_source():
