@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.judges import HISTORY_JUDGES, JUDGES
 from tests.strategies import (
     FORMATS,
@@ -27,7 +28,7 @@ from tests.strategies import (
 from tests.strategies.breaking import DAMAGES
 
 JUDGED = [(format, judge) for format in FORMATS for judge in JUDGES[format]]
-quick = settings(max_examples=100, deadline=None)
+quick = settings(max_examples=examples(100), deadline=None)
 
 
 @pytest.mark.parametrize(("format", "judge"), JUDGED, ids=[judge.__module__ for _, judge in JUDGED])
@@ -111,6 +112,7 @@ def test_broken_requests_are_no_longer_whole(format: str) -> None:
     assert refused
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_damage_hits(format: str) -> None:
     hits: Counter[str] = Counter()
@@ -127,7 +129,7 @@ def test_every_damage_hits(format: str) -> None:
     assert [damage.__name__ for damage in DAMAGES if not hits[damage.__name__]] == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.one_of(*(broken(format) for format in FORMATS)), arbitrary_json_messages())
 def test_everything_is_json(request: dict[str, Any], messages: list[Any]) -> None:
     assert json.loads(json.dumps([request, messages])) == [request, messages]
@@ -206,6 +208,7 @@ def _longest(value: Any) -> int:
     return max(map(_longest, inner), default=0)
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_kind_turns_up(format: str) -> None:
     seen: Counter[str] = Counter()

@@ -169,6 +169,7 @@ TRAPS = 'trap "echo got $0; exit 5" {}; echo ready; while :; do sleep 0.05; done
 
 # A system that does not tell who sent a signal; in a session of its own nobody takes it for a
 # terminal's.
+NORMAL = ("-m", "respool.cli", "run")
 BLIND = """
 import os, signal, sys
 del signal.sigtimedwait
@@ -177,8 +178,19 @@ main(["run", *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("program", [("-m", "respool.cli", "run"), ("-c", BLIND)])
-@pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("INT", NORMAL),
+        ("TERM", NORMAL),
+        ("HUP", ("-c", BLIND)),
+        *(
+            pytest.param(name, program, marks=pytest.mark.slow)
+            for name in ("INT", "TERM", "HUP", "QUIT", "USR1")
+            for program in (NORMAL, ("-c", BLIND))
+        ),
+    ],
+)
 def test_a_signal_sent_to_respool_reaches_the_command(
     tmp_path: Path, name: str, program: tuple[str, ...]
 ):

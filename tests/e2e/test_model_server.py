@@ -16,6 +16,7 @@ from respool.providers.registry import PROVIDERS
 from tests.e2e.conversations import ASK, BROKEN, HEADS, MORE, conversation, fit, growing
 from tests.e2e.model_process import CONTEXT
 from tests.e2e.model_server import WIRES, ModelServer
+from tests.effort import examples
 from tests.laws.subject import EAGER
 from tests.strategies import HISTORY, conversations, render
 from tests.strategies.neutral import Conversation, moments
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 wires = pytest.mark.parametrize("format", WIRES)
 SAMPLE = settings(
-    max_examples=60,
+    max_examples=examples(60),
     derandomize=True,
     database=None,
     phases=[Phase.generate],

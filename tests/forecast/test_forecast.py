@@ -292,7 +292,7 @@ class TestFeatures:
         place = list(LINE_FEATURES).index("shown before")
         assert [LINE_FEATURES["shown before"][bins[place]] for bins in one.lines] == [bin, bin]
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.text(max_size=60), min_size=1, max_size=6))
     def test_every_bin_is_one_that_has_a_weight(self, texts: list[str]):
         history = history_of(*(runs("ls", text) for text in texts), OTHER)
@@ -306,7 +306,7 @@ class TestFeatures:
             for bins in one.lines:
                 assert all(at < len(b) for at, b in zip(bins, LINE_FEATURES.values(), strict=True))
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 8))), max_size=9))
     def test_looked_at_after_each_turn_or_once_is_the_same(self, turns: list[tuple[int, set[int]]]):
         history = history_of()

@@ -405,9 +405,9 @@ def test_looking_stays_linear() -> None:
         did = [done for n in range(count) for done in (read("a", n + 1, n + 40), NOTE)]
         return request("anthropic", "go", *steps_of(did))
 
-    short, long = session(100), session(800)
+    short, long = session(100), session(400)
     takes_at_most(
-        2.5 * 8,
+        2.5 * 4,
         lambda: respool.compact(long, policy=policy_with(), memo=None),
         lambda: respool.compact(short, policy=policy_with(), memo=None),
     )

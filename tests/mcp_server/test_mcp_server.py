@@ -89,25 +89,20 @@ def said(result: Any) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
-def test_it_offers_two_tools_that_only_read(path: Path):
-    async def act(asking: Client) -> None:
-        tools = (await asking.list_tools()).tools
-        assert (
-            [tool.name for tool in tools]
-            == [EXPAND, HISTORY]
-            == ["respool_expand", "respool_history"]
-        )
-        for tool in tools:
-            hints = tool.annotations
-            assert hints is not None
-            assert (hints.read_only_hint, hints.destructive_hint) == (True, False)
-            assert (hints.idempotent_hint, hints.open_world_hint) == (True, False)
-            assert tool.input_schema["type"] == "object"
-        assert asking.server_info is not None
-        assert asking.server_info.name == "respool"
-        assert "respool_expand" in (asking.instructions or "")
-
-    ask(path, act)
+async def it_offers_two_tools_that_only_read(asking: Client) -> None:
+    tools = (await asking.list_tools()).tools
+    assert (
+        [tool.name for tool in tools] == [EXPAND, HISTORY] == ["respool_expand", "respool_history"]
+    )
+    for tool in tools:
+        hints = tool.annotations
+        assert hints is not None
+        assert (hints.read_only_hint, hints.destructive_hint) == (True, False)
+        assert (hints.idempotent_hint, hints.open_world_hint) == (True, False)
+        assert tool.input_schema["type"] == "object"
+    assert asking.server_info is not None
+    assert asking.server_info.name == "respool"
+    assert "respool_expand" in (asking.instructions or "")
 
 
 def lines(*numbers: int) -> str:
@@ -150,62 +145,65 @@ REFUSED = [
 ]
 
 
-def test_what_was_asked_for_is_given_and_what_is_wrong_is_said(path: Path):
+async def what_was_asked_for_is_given_and_what_is_wrong_is_said(asking: Client) -> None:
+    for asked, expected in EXPANDED:
+        result = await asking.call_tool(EXPAND, asked)
+        assert (said(result), result.is_error) == (expected, False), asked
+    for asked, sentence in REFUSED:
+        result = await asking.call_tool(EXPAND, asked)
+        assert result.is_error, asked
+        assert sentence in said(result)[0], asked
+        assert "Traceback" not in said(result)[0]
+    result = await asking.call_tool("respool_nothing", {})
+    assert result.is_error
+    assert "there are respool_expand, respool_history" in said(result)[0]
+
+
+async def a_large_original_is_given_in_pages_that_add_up_to_it(asking: Client, text: str) -> None:
+    got, skip, remark = "", 0, list[str]()
+    while skip < len(text):
+        result = await asking.call_tool(EXPAND, {"ref": reference(text), "skip": skip})
+        page, *remark = said(result)
+        assert len(page) <= MAX_ANSWER_CHARS
+        got, skip = got + page, skip + len(page)
+        if skip < len(text):
+            assert f"call again with skip={skip}" in remark[0]
+            assert "give lines or a pattern" in remark[0]
+            assert text is WIDE or page.endswith("\n")
+    assert got == text
+    assert remark == []
+
+
+async def history_names_conversations_requests_edits_and_references(asking: Client) -> None:
+    listed, remark = said(await asking.call_tool(HISTORY, {}))
+    assert [line.split()[0] for line in listed.splitlines()] == ["c2", "c1"]
+    assert "2 requests  2,000 tokens, 600 saved" in listed
+    assert "Name one" in remark
+    one, remark = said(await asking.call_tool(HISTORY, {"conversation": "c1"}))
+    first, edit, second = one.splitlines()
+    assert "status 200  1,000 tokens, 600 saved" in first
+    expected = f"stale at messages[3]: read again at messages[9]  600 tokens  ref {REF}"
+    assert edit.strip() == expected
+    assert second.endswith("not compacted: late: over 3 s")
+    assert remark == "These are the last 2 of 2 requests, in their order."
+    last = said(await asking.call_tool(HISTORY, {"conversation": "c1", "limit": 1}))
+    assert last == [f"{second}\n", "These are the last 1 of 2 requests, in their order."]
+    latest = said(await asking.call_tool(HISTORY, {"conversation": "latest"}))
+    assert "another" in latest[0]
+    unknown = await asking.call_tool(HISTORY, {"conversation": "c9"})
+    assert unknown.is_error
+    assert "No request of a conversation 'c9' is recorded" in said(unknown)[0]
+
+
+def test_what_it_offers_and_answers(path: Path):
+    """One process for all that changes nothing: it takes a second to start."""
+
     async def act(asking: Client) -> None:
-        for asked, expected in EXPANDED:
-            result = await asking.call_tool(EXPAND, asked)
-            assert (said(result), result.is_error) == (expected, False), asked
-        for asked, sentence in REFUSED:
-            result = await asking.call_tool(EXPAND, asked)
-            assert result.is_error, asked
-            assert sentence in said(result)[0], asked
-            assert "Traceback" not in said(result)[0]
-        result = await asking.call_tool("respool_nothing", {})
-        assert result.is_error
-        assert "there are respool_expand, respool_history" in said(result)[0]
-
-    ask(path, act)
-
-
-@pytest.mark.parametrize("text", [LONG, WIDE], ids=["many lines", "one line"])
-def test_a_large_original_is_given_in_pages_that_add_up_to_it(path: Path, text: str):
-    async def act(asking: Client) -> None:
-        got, skip, remark = "", 0, list[str]()
-        while skip < len(text):
-            result = await asking.call_tool(EXPAND, {"ref": reference(text), "skip": skip})
-            page, *remark = said(result)
-            assert len(page) <= MAX_ANSWER_CHARS
-            got, skip = got + page, skip + len(page)
-            if skip < len(text):
-                assert f"call again with skip={skip}" in remark[0]
-                assert "give lines or a pattern" in remark[0]
-                assert text is WIDE or page.endswith("\n")
-        assert got == text
-        assert remark == []
-
-    ask(path, act)
-
-
-def test_history_names_conversations_requests_edits_and_references(path: Path):
-    async def act(asking: Client) -> None:
-        listed, remark = said(await asking.call_tool(HISTORY, {}))
-        assert [line.split()[0] for line in listed.splitlines()] == ["c2", "c1"]
-        assert "2 requests  2,000 tokens, 600 saved" in listed
-        assert "Name one" in remark
-        one, remark = said(await asking.call_tool(HISTORY, {"conversation": "c1"}))
-        first, edit, second = one.splitlines()
-        assert "status 200  1,000 tokens, 600 saved" in first
-        expected = f"stale at messages[3]: read again at messages[9]  600 tokens  ref {REF}"
-        assert edit.strip() == expected
-        assert second.endswith("not compacted: late: over 3 s")
-        assert remark == "These are the last 2 of 2 requests, in their order."
-        last = said(await asking.call_tool(HISTORY, {"conversation": "c1", "limit": 1}))
-        assert last == [f"{second}\n", "These are the last 1 of 2 requests, in their order."]
-        latest = said(await asking.call_tool(HISTORY, {"conversation": "latest"}))
-        assert "another" in latest[0]
-        unknown = await asking.call_tool(HISTORY, {"conversation": "c9"})
-        assert unknown.is_error
-        assert "No request of a conversation 'c9' is recorded" in said(unknown)[0]
+        await it_offers_two_tools_that_only_read(asking)
+        await what_was_asked_for_is_given_and_what_is_wrong_is_said(asking)
+        for text in (LONG, WIDE):
+            await a_large_original_is_given_in_pages_that_add_up_to_it(asking, text)
+        await history_names_conversations_requests_edits_and_references(asking)
 
     ask(path, act)
 

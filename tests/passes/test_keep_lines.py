@@ -20,6 +20,7 @@ from respool.markers import OmissionMarker, find_marker, is_gap_line, parse_gap,
 from respool.passes.base import View, units_at_doubled_age
 from respool.passes.keep_lines import keep_lines
 from respool.policy import Policy
+from tests.effort import examples
 from tests.forecast.support import IndexedHistory, Turn, history_of, numbered, reads, result, runs
 from tests.laws.sessions import prose
 from tests.support.coding_sessions import bash, done, read
@@ -130,7 +131,7 @@ class TestText:
         assert left is not None
         assert left.split("\n")[2].count("name_") == 12
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(
         st.lists(st.text(st.characters(blacklist_characters="\n\r"), max_size=90), max_size=30),
         st.sets(st.integers(0, 29)),

@@ -24,6 +24,7 @@ from respool.markers import OmissionMarker, find_marker, gap_line, parse_gap, re
 from respool.passes.base import View, acts
 from respool.passes.lines_shown import lines_shown
 from respool.policy import Policy
+from tests.effort import examples
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -494,7 +495,7 @@ def _is_told(there: set[NumberedLine], line: NumberedLine, before: int) -> bool:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_laws(format: str) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(SESSIONS)
     def holds(steps: list[Any]) -> None:
         before = request(format, *steps)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import respool
 from respool.edits import DropReasoning
 from respool.passes.old_reasoning import old_reasoning
+from tests.effort import examples
 from tests.support.coding_sessions import bash, hold_the_laws, run_on
 from tests.support.formats import FIELD, FORMATS, request
 
@@ -183,7 +184,7 @@ def test_sessions_without_reasoning_are_left(format: str) -> None:
     assert run_on(old_reasoning, format, body, 0).request is body
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(FORMATS),
     st.integers(1, 9),

@@ -13,6 +13,7 @@ from respool.api import expand
 from respool.edits import Replace
 from respool.markers import reference
 from respool.passes.repeated_calls import repeated_calls
+from tests.effort import examples
 from tests.support.coding_sessions import (
     bash,
     done,
@@ -207,7 +208,7 @@ def test_a_reference_is_not_referred_to(format: str) -> None:
     assert run_on(repeated_calls, format, once.request).report.edits == ()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sessions)
 def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:
     hold_the_laws(repeated_calls, *session, FIELD[session[0]])

@@ -25,6 +25,7 @@ from respool.history.failures import (
 )
 from respool.markers import OmissionMarker, find_marker, reference
 from respool.passes.resolved_errors import resolved_errors
+from tests.effort import examples
 from tests.support.coding_sessions import (
     bash,
     done,
@@ -422,7 +423,7 @@ def test_any_text_can_be_judged(text: str, error: bool) -> None:
     assert error_line(text) in text
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sessions)
 def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:
     hold_the_laws(resolved_errors, *session, FIELD[session[0]])

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from respool.api import expand
 from respool.markers import OmissionMarker, find_marker, reference
 from respool.passes.stale_reads import stale_reads
+from tests.effort import examples
 from tests.support.coding_sessions import (
     bash,
     done,
@@ -322,7 +323,7 @@ def test_repeated_ids_are_told_apart(format: str) -> None:
     assert "call no. 2;" in first or "call same_2;" in first
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sessions)
 def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:
     hold_the_laws(stale_reads, *session, FIELD[session[0]])

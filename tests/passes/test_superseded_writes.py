@@ -12,6 +12,7 @@ import respool
 from respool.edits import DropExchange
 from respool.markers import reference
 from respool.passes.superseded_writes import superseded_writes
+from tests.effort import examples
 from tests.support.coding_sessions import (
     bash,
     done,
@@ -235,7 +236,7 @@ def test_locked_units_stay_whole() -> None:
     assert run_on(superseded_writes, "openai-responses", body).report.edits == ()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sessions)
 def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:
     hold_the_laws(superseded_writes, *session, FIELD[session[0]])

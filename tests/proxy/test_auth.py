@@ -16,6 +16,7 @@ from respool.providers.registry import PROVIDERS
 from respool.proxy.auth import ANONYMOUS, owner_of
 from respool.proxy.conversation import conversation_id, session_id
 from respool.wire.base import FORMATS, FormatName
+from tests.effort import examples
 from tests.strategies import HISTORY, conversations, render
 
 SALT = b"a salt of the store's own"
@@ -145,7 +146,7 @@ def found(messages: list[Any], format: FormatName, owner: str = "owner") -> str:
     return conversation_id(Session().parse(body, format), owner)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(conversations(), st.sampled_from(sorted(FORMATS)))
 def test_what_extends_a_request_is_the_same_conversation(
     conversation: Any, format: FormatName

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from respool.errors import PolicyError
 from respool.proxy.breaker import BreakerRules, CircuitBreaker, Permit
+from tests.effort import examples
 
 RULES = BreakerRules(max_failures=3, window_seconds=10.0, open_seconds=5.0, max_open_seconds=15.0)
 
@@ -188,7 +189,7 @@ TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.floats(0, 8), max_size=40))
 def test_it_opens_just_when_enough_troubles_lie_close(gaps: list[float]) -> None:
     clock = Clock()

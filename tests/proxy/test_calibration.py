@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from respool.pricing import MIN_SAMPLE_TOKENS, MIN_SAMPLES, Calibration
 from respool.proxy.billing import MAX_MODELS, MAX_SAMPLES, Calibrations
+from tests.effort import examples
 
 
 def taught(*pairs: tuple[int, int]) -> Calibrations:
@@ -76,7 +77,7 @@ def test_the_models_that_are_kept_are_bounded_and_the_oldest_go() -> None:
     assert sys.getsizeof(kept) < 100_000
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-5, 10**6), st.integers(-5, 10**6)), max_size=80),
 )

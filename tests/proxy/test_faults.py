@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import gzip
 import json
-import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from respool.wire.layout_cache import LayoutCache
 from tests.proxy.compaction import PATHS, Compacted, answer, drive, said, told
 from tests.proxy.sockets import CHUNKED, SOON, Heard, ask, post, until
 
@@ -148,35 +144,3 @@ def test_two_hundred_streams_at_once(tmp_path: Path):
         assert len(one.bodies) == 200
 
     drive(tmp_path, act, script=script, deadline=50.0, wait=20.0)  # the disk may be slow
-
-
-def test_memory_is_flat(tmp_path: Path):
-    """Many conversations, each for a while; `make bench-proxy` does it with 20,000 requests."""
-
-    async def act(one: Compacted) -> None:
-        async def some(first: int) -> None:
-            for number in range(first, first + 60):
-                for steps in (2, 3):
-                    body: Any = json.loads(said("anthropic", steps))
-                    body["messages"][0]["content"] = f"task {number}"
-                    await one.send("anthropic", json.dumps(body).encode())
-            one.standing.behind.heard.clear()
-            one.standing.behind.writers.clear()
-            one.standing.records.clear()
-            await until(lambda: not one.compactor._recorder._ended)
-            assert one.store.flush(SOON)
-            gc.collect()
-
-        one.decider._session._memo._max_states = 16
-        one.decider._session._memo.bodies = LayoutCache(max_bytes=200_000)
-        one.decider._conversations._max_size = 16
-        await some(0)
-        tracemalloc.start()
-        await some(100)  # by then each thread has what it needs
-        before = tracemalloc.get_traced_memory()[0]
-        await some(200)
-        after = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        assert after - before < 1_000_000
-
-    drive(tmp_path, act)

@@ -26,6 +26,7 @@ from respool.proxy.options import ServerOptions, TransferLimits
 from respool.proxy.response import Observer, UpstreamClosed, relay
 from respool.proxy.server import RunningServer, serving, serving_in_thread
 from respool.proxy.upstreams import Upstream as Endpoint
+from tests.effort import examples
 from tests.proxy.sockets import (
     CHUNKED,
     OK,
@@ -607,7 +608,7 @@ def mirrored() -> Iterator[tuple[RunningServer, Mirror]]:
 VALUES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     body=st.binary(max_size=3_000)
     | st.binary(min_size=1, max_size=3).map(lambda one: one * 70_000),

@@ -81,7 +81,7 @@ class Client:
         return " ".join(word + "\n" * (number % 8 == 7) for number, word in enumerate(words))
 
 
-@pytest.mark.parametrize("seed", [3, 5, 10])
+@pytest.mark.parametrize("seed", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5))])
 def test_no_thought_stays_that_was_signed_for_another_room(tmp_path: Path, seed: int):
     """A client that was cut off asks for more: then more goes, of what was sent before, too."""
     with closing(Client(tmp_path, seed=seed)) as client:

@@ -186,6 +186,7 @@ class TestSize:
         )
         assert len(render_page(replace(replay, sessions=sessions)).encode("utf-8")) < 3_000_000
 
+    @pytest.mark.slow
     def test_stays_small_however_many_policies_and_sessions(self):
         names = ("none", *(f"policy-{number}" for number in range(19)))
         replay = sample(60, policies=names)

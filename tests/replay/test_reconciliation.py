@@ -28,6 +28,7 @@ from respool.replay.reconciliation import (
 from respool.replay.result import ReportedUsage, SessionResult
 from respool.replay.runner import ReplayOptions, replay_session
 from respool.sessions.session import RecordedRequest, RecordedSession
+from tests.effort import examples
 
 MODEL = "claude-opus-4-5"
 READ, WRITE, LASTING = 0.1, 1.25, 2.0
@@ -245,7 +246,7 @@ _USAGES = st.lists(
 _FIVE = history(5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_USAGES)
 def test_the_explanations_sum_to_the_difference(usages: list[Usage | None]) -> None:
     """Whatever was reported, sense or not."""

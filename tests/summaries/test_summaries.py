@@ -34,6 +34,7 @@ from respool.summaries.outcome import (
 from respool.tools import Tools
 from respool.tools.use import Span, ToolKind
 from respool.transcript import Part, Ref
+from tests.effort import examples
 
 NO_REF = Ref(0, ())
 TOOLS = Tools()
@@ -781,7 +782,7 @@ def test_what_does_not_fit_is_counted() -> None:
     assert f"{60 - shown} other things" in text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(BATCH), min_size=1, max_size=30), st.integers(1, 400))
 def test_any_batch_fits_and_counts_its_calls(calls: list[Any], room: int) -> None:
     text = describe_batch(calls, room, words)
@@ -790,7 +791,7 @@ def test_any_batch_fits_and_counts_its_calls(calls: list[Any], room: int) -> Non
         assert text.startswith(f"Earlier in this session, {len(calls)} tool calls")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(BATCH), min_size=1, max_size=30), st.integers(0, 200))
 def test_what_was_changed_and_what_is_broken_is_never_left_out(calls: list[Any], more: int) -> None:
     text = describe_batch(calls, min_batch_tokens(calls, words) + more, words)

@@ -762,7 +762,7 @@ cut = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cut, st.lists(cut, max_size=3))
 def test_the_lines_that_are_told_are_the_lines_that_are_printed(
     tmp_path_factory: pytest.TempPathFactory, first: str, more: list[str]
