@@ -56,6 +56,11 @@ KNOWS_ONLY = {
     "wire": "errors transcript",
     "tools": "errors",
     "compaction.conflicts": "edits transcript",
+    # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
+    "proxy": (
+        "dashboard edits engine errors facts markers plugins policy pricing sessions store tools"
+        " wire"
+    ),
 }
 # Imports inside a function, against the direction, each for its one reason.
 LATE = {
@@ -65,7 +70,10 @@ LATE = {
 # Who may reach outside: all others are the core.
 EDGE = {"agents", "cli", "config", "dashboard", "mcp_server", "pages", "proxy", "replay"}
 EDGE |= {"sessions", "store"}
-MAY = {("engine", "secrets")}  # the memo's keys are this process's own, and never leave it
+MAY = {
+    ("engine", "secrets"),  # the memo's keys are this process's own, and never leave it
+    ("pricing", "datetime"),  # prices are listed by the day
+}
 # The packages in which codes of rules are string literals.
 RULES = ("providers",)
 
@@ -85,6 +93,7 @@ OUTSIDE = frozenset(
     """.split()  # noqa: SIM905 - reads better
 )
 CORE_NEEDS = {"bpe_openai", "msgspec", "rs_bpe", "tree_sitter", "tree_sitter_bash", "xxhash"}
+CORE_NEEDS |= {"genai_prices"}  # a snapshot on disk, loaded with the first price
 IO_CALLS = {"breakpoint", "eval", "exec", "input", "open", "print"}
 
 FACE = {"Facts", "LoopDetector", "Policy", "Tool", "Tools"}

@@ -12,9 +12,8 @@ import msgspec
 from msgspec import Struct, field
 
 from ..edits import Edit
-from ..engine import RequestHistory
+from ..engine import Fields, RequestHistory
 from ..facts import Facts
-from ..wire.base import Fields
 from ..wire.json import get
 from .auth import header_values, keyed_hash
 from .lineage import Lineage, ParentRequest

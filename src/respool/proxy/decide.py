@@ -15,16 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..edits import DropExchange, DropReasoning, Edit, PlaceBreakpoint, Replace
-from ..engine import FoldedRequest, Session
+from ..engine import FoldedRequest, FormatName, Refetch, Repair, Session
 from ..errors import RespoolError
 from ..facts import MAX_LOOKBACK_REQUESTS, Facts
-from ..history.refetches import Refetch
 from ..markers import reference
 from ..policy import Policy
 from ..pricing import Usage
-from ..providers.base import Repair
 from ..store import RefetchedResult, SentRequest, Store
-from ..wire.base import FormatName
 from .cache_state import (
     first_breakpoints,
     is_cached_by_gateway,

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from ..wire.base import FORMATS
+from ..engine import FORMATS
 from .log import CompactionSummary, LogEntry
 from .middleware import FALLBACK_REASONS
 

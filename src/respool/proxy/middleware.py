@@ -12,10 +12,9 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from ..edits import Edit
+from ..engine import FormatName, Repair
 from ..facts import BreakpointMode, Facts
-from ..providers.base import Repair
 from ..store import RefetchedResult, RejectedRequest, SentRequest
-from ..wire.base import FormatName
 from .asgi import Headers
 from .breaker import Permit
 from .log import CompactionSummary, Outcome

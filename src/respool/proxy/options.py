@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from ..engine import FormatName
 from ..policy import Policy
-from ..wire.base import FormatName
 from .upstreams import StartupError, Upstreams
 
 PORT: Final = 8787

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ..wire.base import FormatName
+from ..engine import FormatName
 from .asgi import Request
 from .upstreams import PROVIDERS, Provider, Upstream, Upstreams
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ..engine import FormatName
 from ..errors import RespoolError
-from ..wire.base import FormatName
 
 Provider = Literal["anthropic", "openai", "gemini"]
 UpstreamName = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]

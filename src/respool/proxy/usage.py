@@ -14,6 +14,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
+from ..engine import FormatName
 from ..errors import MAX_VALUE
 from ..pricing import Usage
 from ..sessions.session import (
@@ -24,7 +25,6 @@ from ..sessions.session import (
     text_at,
     usage_or_none,
 )
-from ..wire.base import FormatName
 from ..wire.json import JSON, Object
 from .decoders import LenientDecoder
 
