@@ -20,7 +20,7 @@ Reason = Literal[
     "stale",
     "resolved",
     "old_reasoning",
-    "blanks",
+    "whitespace",
     "trimmed",
     "stubbed",
     "folded",
@@ -283,7 +283,7 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
         "same as call_1, 120 of 212 bytes saved",
     ),
     ReasonSpec(
-        "blanks",
+        "whitespace",
         ("squeeze_prose",),
         "Old assistant text lost needless white space outside code, tables and lists.",
         "34 of 6,084 chars",

@@ -27,7 +27,7 @@ from tests.strategies import HISTORY
 from tests.support.timing import ROUNDS, takes_at_most
 
 # What no change to the history can mend: it is the request around it that is wrong.
-MARKLESS = ("tidied", "blanks")  # reasons of edits that take out no words: nothing to go back for
+MARKLESS = ("tidied", "whitespace")  # reasons of edits that remove no words
 UNREPAIRABLE = {"A5", "A10", "A14", "A15", "A17", "A20", "A22", "C7", "R8"}
 
 

@@ -93,7 +93,7 @@ def test_old_prose_is_squeezed(format: str) -> None:
     out = compacts(format, session(format, 4))
     (edit,) = out.report.edits
     assert isinstance(edit, Replace)
-    assert (edit.reason, edit.text) == ("blanks", LEFT)
+    assert (edit.reason, edit.text) == ("whitespace", LEFT)
     assert edit.evidence == f"{len(PROSE) - len(LEFT)} of {len(PROSE)} chars"
     assert LEFT in _texts(out.request[FIELD[format]])
     assert respool.expand(reference(PROSE), out) == PROSE

@@ -71,7 +71,7 @@ def _offer(view: View, position: int) -> Offer | None:
             ref=part.ref,
             text=text,
             original=ref,
-            reason="blanks",
+            reason="whitespace",
             evidence=evidence,
             saved=saved,
         ),

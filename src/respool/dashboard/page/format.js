@@ -164,7 +164,7 @@ const REASONS = new Map(Object.entries({
   resolved: "an error since resolved",
   old_reasoning: "old reasoning",
   bound_reasoning: "reasoning bound to what went",
-  blanks: "blank lines",
+  whitespace: "whitespace",
   trimmed: "trimmed",
   stubbed: "an old result in one line",
   folded: "old calls told in a summary",
