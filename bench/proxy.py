@@ -38,7 +38,7 @@ from bench.proxy_load import (
 from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
 from bench.proxy_upstream import upstream
 from respool.proxy.app import App
-from respool.proxy.options import ServerOptions
+from respool.proxy.server_options import ServerOptions
 from respool.proxy.upstreams import upstreams_of
 
 SMALL, LARGE = 1_000, 800_000
@@ -84,8 +84,8 @@ def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
     """Run respool with its defaults: compaction and a store."""
     from respool.proxy.app import build_app
     from respool.proxy.log import log_nothing
-    from respool.proxy.options import CompactionOptions
     from respool.proxy.server import serving
+    from respool.proxy.server_options import CompactionOptions
 
     os.environ["RESPOOL_STORE"] = f"{folder}/respool.db"
 

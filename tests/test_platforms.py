@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from respool.proxy.options import ServerOptions
 from respool.proxy.server import bind
+from respool.proxy.server_options import ServerOptions
 from respool.store import RequestRecord, SQLiteStore, database
 from tests.cli.test_run import SOURCE, ended, in_terminal, shown
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from respool.agents import endpoints
+from respool.agents import base_urls
 from respool.agents.launch import BASE_URL_VARIABLES, LaunchSetup, plan_launch
 from respool.agents.settings_files import parse_object
 from respool.proxy.upstreams import StartupError, Upstream, UpstreamName, upstream_at, upstreams_of
@@ -595,7 +595,7 @@ def test_opencode_with_settings_that_it_fetches_is_left_as_it_is(tmp_path: Path)
 
 def test_codex_has_settings_for_the_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     machine = tmp_path / "etc" / "config.toml"
-    monkeypatch.setattr(endpoints, "_CODEX_SYSTEM_CONFIG", machine)
+    monkeypatch.setattr(base_urls, "_CODEX_SYSTEM_CONFIG", machine)
     files = {"etc/config.toml": f'openai_base_url = "{GATE_URL}"'}
     _, found = setup(tmp_path, "codex", files=files)
     assert found.upstreams == {"openai": upstream_at(GATE_URL, replaces_version=True)}

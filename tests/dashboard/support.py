@@ -17,8 +17,8 @@ from typing import Any
 import respool
 from respool.proxy.app import build_app
 from respool.proxy.log import log_nothing
-from respool.proxy.options import CompactionOptions, ServerOptions, TransferLimits
 from respool.proxy.server import serving
+from respool.proxy.server_options import CompactionOptions, ServerOptions, TransferLimits
 from respool.store import SQLiteStore
 from tests.proxy.sockets import Heard, Reply, all_to, ask, post, upstream
 from tests.support.formats import Exchange, request

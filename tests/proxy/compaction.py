@@ -18,8 +18,8 @@ import respool
 from respool.proxy.compactor import Compactor
 from respool.proxy.decide import Decider
 from respool.proxy.middleware import Decision, ParsedRequest
-from respool.proxy.options import CompactionOptions, TransferLimits
 from respool.proxy.recorder import Recorder
+from respool.proxy.server_options import CompactionOptions, TransferLimits
 from respool.store import RequestRecord, SQLiteStore
 from tests.proxy.sockets import SOON, Reply, Script, Standing, ask, post, proxy, say, until
 from tests.store.support import salt_of

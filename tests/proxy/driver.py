@@ -18,8 +18,8 @@ from respool.proxy.breaker import BreakerRules, CircuitBreaker
 from respool.proxy.compactor import Compactor
 from respool.proxy.decide import Decider
 from respool.proxy.middleware import Decision, ErrorResponse, InFlight, ParsedRequest
-from respool.proxy.options import CompactionOptions
 from respool.proxy.recorder import Recorder
+from respool.proxy.server_options import CompactionOptions
 from respool.store import SQLiteStore
 from tests.providers.signing_provider import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer, unmarked
 from tests.store.support import salt_of

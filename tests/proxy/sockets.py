@@ -13,8 +13,8 @@ from respool.proxy.app import App
 from respool.proxy.endpoints import Endpoint
 from respool.proxy.log import LogEntry
 from respool.proxy.middleware import Middleware
-from respool.proxy.options import ServerOptions, TransferLimits
 from respool.proxy.server import RunningServer, serving
+from respool.proxy.server_options import ServerOptions, TransferLimits
 from respool.proxy.upstreams import Upstreams, upstreams_of
 
 SOON = 20.0  # seconds after which a test gives up

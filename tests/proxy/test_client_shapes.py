@@ -12,8 +12,8 @@ import pytest
 import respool
 from respool.proxy.compactor import Compactor
 from respool.proxy.decide import Decider
-from respool.proxy.options import CompactionOptions
 from respool.proxy.recorder import Recorder
+from respool.proxy.server_options import CompactionOptions
 from respool.store import RequestRecord, SQLiteStore
 from tests.proxy.sockets import Heard, ask, post, proxy, run
 from tests.store.support import salt_of

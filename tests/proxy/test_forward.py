@@ -22,9 +22,9 @@ from respool.proxy.asgi import Message, Request
 from respool.proxy.client import NO_BODY, Client
 from respool.proxy.log import entry_for
 from respool.proxy.middleware import PassThrough
-from respool.proxy.options import ServerOptions, TransferLimits
 from respool.proxy.response import Observer, UpstreamClosed, relay
 from respool.proxy.server import RunningServer, serving, serving_in_thread
+from respool.proxy.server_options import ServerOptions, TransferLimits
 from respool.proxy.upstreams import Upstream as Endpoint
 from tests.effort import examples
 from tests.proxy.sockets import (

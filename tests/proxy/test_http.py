@@ -13,8 +13,8 @@ import pytest
 from respool.proxy import server
 from respool.proxy.app import App
 from respool.proxy.log import JSONFormatter
-from respool.proxy.options import ServerOptions, TransferLimits
 from respool.proxy.server import serving
+from respool.proxy.server_options import ServerOptions, TransferLimits
 from tests.proxy.compaction import Compacted, compacting, drive, said
 from tests.proxy.sockets import CHUNKED, OK, SOON, Heard, all_to, ask, get, post, proxy, run, say
 

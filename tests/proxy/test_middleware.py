@@ -17,7 +17,7 @@ import zstandard
 from respool.proxy.asgi import Headers
 from respool.proxy.log import Outcome
 from respool.proxy.middleware import ErrorResponse, InFlight, ParsedRequest, PassThrough
-from respool.proxy.options import TransferLimits
+from respool.proxy.server_options import TransferLimits
 from tests.proxy.sockets import CHUNKED, OK, Heard, ask, get, post, proxy, run, say, until
 
 NO = b"HTTP/1.1 400 Bad Request\r\nX-Why: 1\r\nContent-Length: 3\r\n\r\nno!"

@@ -15,8 +15,8 @@ from respool import Policy
 from respool.markers import reference
 from respool.proxy.app import build_app
 from respool.proxy.log import LogEntry
-from respool.proxy.options import CompactionOptions, ServerOptions
 from respool.proxy.server import RunningServer, serving
+from respool.proxy.server_options import CompactionOptions, ServerOptions
 from respool.store import SQLiteStore
 from tests.proxy.compaction import KEEN, PATHS, STEPS, said
 from tests.proxy.sockets import all_to, ask, get, post, upstream

@@ -12,8 +12,8 @@ from respool.limits import HIGH_WATER_RATIO, limits_for
 from respool.proxy.compactor import Compactor
 from respool.proxy.decide import Decider
 from respool.proxy.middleware import ErrorResponse, ParsedRequest
-from respool.proxy.options import CompactionOptions
 from respool.proxy.recorder import Recorder
+from respool.proxy.server_options import CompactionOptions
 from respool.store import SQLiteStore
 from tests.proxy.compaction import PATHS
 from tests.proxy.sockets import OK, ask, post, proxy, run, say

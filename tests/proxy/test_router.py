@@ -6,8 +6,8 @@ import pytest
 
 from respool.proxy.asgi import ProxyError, Request
 from respool.proxy.endpoints import endpoint_for, is_own
-from respool.proxy.options import ServerOptions, validated
 from respool.proxy.router import Route, route_for, route_of
+from respool.proxy.server_options import ServerOptions, validated
 from respool.proxy.upstreams import StartupError, Upstream, Upstreams, upstreams_of
 
 

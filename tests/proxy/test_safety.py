@@ -15,8 +15,8 @@ from respool.proxy.app import App
 from respool.proxy.asgi import Receive, Scope, Send, send_response
 from respool.proxy.client import Client
 from respool.proxy.log import LogEntry
-from respool.proxy.options import ServerOptions, TransferLimits
 from respool.proxy.server import serving
+from respool.proxy.server_options import ServerOptions, TransferLimits
 from respool.proxy.upstreams import upstreams_of
 from tests.proxy.sockets import (
     CHUNKED,

@@ -324,7 +324,7 @@ async def played(name: str, folder: Path) -> dict[str, str]:
             writer.close()
 
     if "body" in given:
-        from respool.proxy.options import TransferLimits
+        from respool.proxy.server_options import TransferLimits
 
         given["limits"] = TransferLimits(body_bytes=given.pop("body"), drain_seconds=1.0)
     async with compacting(folder, provider, clock=lambda: clock[0], salt=SALT, **given) as one:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..proxy.upstreams import Upstream, upstream_at
 from ..proxy.upstreams import UpstreamName as Name
-from .endpoints import (
+from .base_urls import (
     CHATGPT_URL,
     CODEX_LEGACY_VARIABLE,
     AgentProvider,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..agents.launch import LaunchSetup
     from ..policy import Policy
     from ..proxy.billing import RunTotals
-    from ..proxy.options import CompactionOptions
+    from ..proxy.server_options import CompactionOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
 EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
@@ -83,8 +83,8 @@ def run(
     """
     with require_server():
         # lazily: no other command needs the server
-        from ..proxy.options import CompactionOptions, ServerOptions
         from ..proxy.server import bind
+        from ..proxy.server_options import CompactionOptions, ServerOptions
     _refuse_command(command[0])
     options = CompactionOptions(policy=policy, observe=observe, deadline=deadline)
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
@@ -117,8 +117,8 @@ def _run(
     from ..proxy.app import build_app
     from ..proxy.billing import RunTotals
     from ..proxy.log import log_nothing
-    from ..proxy.options import ServerOptions, TransferLimits, validated
     from ..proxy.server import serving_in_thread
+    from ..proxy.server_options import ServerOptions, TransferLimits, validated
     from ..proxy.upstreams import upstreams_of
 
     token = os.environ.get("RESPOOL_TOKEN") or None

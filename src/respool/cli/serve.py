@@ -22,7 +22,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.app import App
-    from ..proxy.options import CompactionOptions, ServerOptions
+    from ..proxy.server_options import CompactionOptions, ServerOptions
     from ..wire.base import FormatName
 
 _NEXT_STEPS = (
@@ -79,9 +79,9 @@ def serve(  # noqa: PLR0913 - each is an option
     """
     with require_server():
         # late: no other command needs the server
-        from ..proxy.options import CompactionOptions, ServerOptions, validated
         from ..proxy.server import bind
         from ..proxy.server import serve as serve_app
+        from ..proxy.server_options import CompactionOptions, ServerOptions, validated
         from ..proxy.upstreams import upstreams_of
         from ..store.retention import Retention, store_path
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL

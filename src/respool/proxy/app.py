@@ -45,10 +45,10 @@ from .headers import wants_websocket
 from .log import Log, LogEntry, entry_for, finish, log_nothing, log_to_all
 from .metrics import Metrics
 from .middleware import Middleware, PassThrough
-from .options import CompactionOptions, ServerOptions, validated
 from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
 from .router import route_for, route_of
+from .server_options import CompactionOptions, ServerOptions, validated
 from .tracing import span_exporter
 from .version import installed_version
 

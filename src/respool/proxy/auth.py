@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from .asgi import ProxyError, Request
-from .options import ServerOptions
+from .server_options import ServerOptions
 
 PATH_PREFIX: Final = "/respool-token/"  # followed by the token: a base URL carries nothing else
 HEADER: Final = b"x-respool-token"

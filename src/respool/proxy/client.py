@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from .options import TransferLimits, is_loopback
+from .server_options import TransferLimits, is_loopback
 from .upstreams import StartupError, Upstream
 
 SLICE: Final = 256 * 1024  # bytes of a large body that are written at a time

@@ -22,9 +22,9 @@ from .decide import BYPASSED, LEFT_ALONE, Decider
 from .executor import Executor
 from .log import CompactionSummary, Outcome
 from .middleware import FALLBACK_REASONS, Decision, ErrorResponse, InFlight, ParsedRequest, Retry
-from .options import CompactionOptions
 from .provider_errors import ProviderError, classify_error
 from .recorder import Recorder, reproduction_of
+from .server_options import CompactionOptions
 from .usage import ResponseReader
 
 _T = TypeVar("_T")

@@ -15,9 +15,9 @@ from .decoders import BodyTooLarge, UndecodableBody, decode_body
 from .headers import downstream_headers, upstream_headers
 from .log import LogEntry, Outcome
 from .middleware import ErrorResponse, InFlight, Middleware, ParsedRequest
-from .options import TransferLimits
 from .response import Observer, UpstreamClosed, relay
 from .router import Route
+from .server_options import TransferLimits
 from .upstreams import Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held whatever the limits

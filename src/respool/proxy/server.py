@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .app import App
-from .options import ServerOptions
+from .server_options import ServerOptions
 from .upstreams import StartupError
 
 _BACKLOG: Final = 1024
