@@ -279,7 +279,7 @@ def test_the_default_cap_is_respools_own():
 @formats
 def test_clips_oversize_tool_results_above_default_cap(format: str):
     steps = [[Exchange(BIG, id="a")], "again", [Exchange(BIG, id="b")]]
-    older, newer = left(format, *steps, cap=1_000)
+    older, newer = left(format, *steps, cap_chars=1_000)
     assert find_marker(older) is not None
     assert len(older) <= 1_000
     assert newer == BIG
@@ -296,21 +296,21 @@ def test_only_what_exceeds_the_cap_is_clipped(format: str, size: int, clipped: b
 @formats
 def test_preserves_tool_results_within_cap(format: str):
     steps = [[Exchange("x" * 50, id="a")], "again", [Exchange("x" * 50, id="b")]]
-    assert compact("clark", format, *steps, cap=1_000).report.edits == ()
+    assert compact("clark", format, *steps, cap_chars=1_000).report.edits == ()
 
 
 @formats
 def test_per_tool_override_unlimited_keeps_verbatim(format: str):
     tools = Tools([Tool("publish", cap_chars=UNLIMITED)])
     steps = [[Exchange(BIG, id="a", tool="publish")], "more", *then(4)]
-    assert left(format, *steps, cap=400, tools=tools)[0] == BIG
+    assert left(format, *steps, cap_chars=400, tools=tools)[0] == BIG
 
 
 @formats
 def test_per_tool_override_smaller_clips_below_default(format: str):
     tools = Tools([Tool("verbose", cap_chars=500)])
     steps = [[Exchange(BIG, id="a", tool="verbose")], [Exchange(BIG, id="b", tool="verbose")]]
-    older, newer = left(format, *steps, cap=1_000_000, tools=tools)
+    older, newer = left(format, *steps, cap_chars=1_000_000, tools=tools)
     assert len(older) <= 500
     assert newer == BIG
 
@@ -318,8 +318,8 @@ def test_per_tool_override_smaller_clips_below_default(format: str):
 @formats
 def test_idempotent_across_repeated_apply(format: str):
     steps = [[Exchange(BIG, id="a")], "again", [Exchange(BIG, id="b")]]
-    once = compact("clark", format, *steps, cap=1_000)
-    twice = compact_body("clark", format, once.request, cap=1_000)
+    once = compact("clark", format, *steps, cap_chars=1_000)
+    twice = compact_body("clark", format, once.request, cap_chars=1_000)
     assert twice.request == once.request
     assert twice.report.edits == ()
 
@@ -328,7 +328,7 @@ def test_idempotent_across_repeated_apply(format: str):
 def test_unknown_tool_falls_back_to_default_cap(format: str):
     tools = Tools([Tool("shell", cap_chars=UNLIMITED)])
     steps = [[Exchange(BIG, id=id, tool="synthetic")] for id in ("a", "b")]
-    older, newer = left(format, *steps, cap=1_000, tools=tools)
+    older, newer = left(format, *steps, cap_chars=1_000, tools=tools)
     assert (len(older) <= 1_000, newer == BIG) == (True, True)
 
 
@@ -336,7 +336,7 @@ def test_unknown_tool_falls_back_to_default_cap(format: str):
 def test_the_last_result_stays_verbatim_when_it_was_seen(format: str):
     """In the source it is the newest result that stays, whoever spoke after it."""
     body = ending_in_words(format, [Exchange(BIG, id="a")], [Exchange(BIG, id="b")])
-    older, newer = results(format, compact_body("clark", format, body, cap=1_000).request)
+    older, newer = results(format, compact_body("clark", format, body, cap_chars=1_000).request)
     assert find_marker(older) is not None
     assert newer == BIG
     usual = Policy(
@@ -353,7 +353,7 @@ def test_the_last_result_stays_verbatim_when_it_was_seen(format: str):
 @formats
 def test_of_calls_made_together_all_results_stay(format: str):
     together = [Exchange(BIG, id=f"p{n}") for n in range(3)]
-    first, *rest = left(format, [Exchange(BIG, id="a")], together, cap=1_000)
+    first, *rest = left(format, [Exchange(BIG, id="a")], together, cap_chars=1_000)
     assert first != BIG
     assert rest == [BIG] * 3
 
@@ -362,7 +362,7 @@ def test_of_calls_made_together_all_results_stay(format: str):
 def test_the_marker_names_tool_size_cap_and_call(format: str):
     long = "a" * 40 + "_" + "b" * 22
     steps = [[Exchange(BIG, id=long, tool="shell")], [Exchange("ok", id="b")]]
-    marker = str(find_marker(left(format, *steps, cap=1_000)[0]))
+    marker = str(find_marker(left(format, *steps, cap_chars=1_000)[0]))
     assert len(marker) <= MAX_MARKER_CHARS == 256
     assert all(one in marker for one in ("shell", f"{len(BIG):,}", "1,000", "aaaa"))
 
@@ -371,7 +371,7 @@ def test_the_marker_names_tool_size_cap_and_call(format: str):
 def test_the_history_itself_stays_and_resuming_gives_the_same(format: str):
     body = request(format, "hi", [Exchange(BIG, id="a")], [Exchange(BIG, id="b")])
     before = json.dumps(body)
-    first, again = (compact_body("clark", format, body, cap=1_000) for _ in range(2))
+    first, again = (compact_body("clark", format, body, cap_chars=1_000) for _ in range(2))
     assert json.dumps(body) == before
     assert first.request == again.request
     assert list(first.originals.values()) == [BIG]
@@ -537,7 +537,7 @@ def test_attention_sinks_and_a_recent_window(format: str):
     """The first words and the last 16 messages stay, and what is between them folds."""
     body = request(format, "Mend the loom.", *([bash("ls", TEXT, f"c{n}")] for n in range(20)))
     out = compact_body(
-        "codetether", format, body, passes=("fold_exchanges",), fold_over=0, keep_messages=16
+        "codetether", format, body, passes=("fold_exchanges",), fold_over_chars=0, keep_messages=16
     )
     before, after = body[FIELD[format]], out.request[FIELD[format]]
     assert (after[0], after[-16:]) == (before[0], before[-16:])

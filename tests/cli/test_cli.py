@@ -704,7 +704,7 @@ class TestProcesses:
         with subprocess.Popen(command, env=env, stdout=follower) as done:
             os.close(follower)
             shown = b""
-            while b"growth" not in shown and (piece := os.read(leader, 65_536)):
+            while b"reevaluate_ratio" not in shown and (piece := os.read(leader, 65_536)):
                 shown += piece
             done.wait(60)
         os.close(leader)

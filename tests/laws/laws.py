@@ -218,21 +218,21 @@ def _marker_is_true(marker: Any, original: str, text: str) -> None:
     if marker.unit == "lines":
         stay = [line for line in text.split("\n") if line != str(marker)]
         ends = original.endswith("\n") and stay[-1:] == [""]
-        assert marker.all == original.count("\n") + (not original.endswith("\n"))
+        assert marker.total == original.count("\n") + (not original.endswith("\n"))
         noted = original.count("\n") - strip_padding(original).count(
             "\n"
         )  # a tool's own, tidied out of it
-        left = marker.all - marker.gone + marker.errors
+        left = marker.total - marker.omitted + marker.errors
         assert len(stay) - ends in (left, left - noted)
         assert all(_stood_there(line, original, bare) for line in stay)
     else:
         lines = text.split("\n")
         told = lines[lines.index(str(marker)) + 1 :][: marker.errors]
         kept = len(text) - len(str(marker)) - sum(len(line) + 1 for line in told)
-        assert marker.all == len(original)
+        assert marker.total == len(original)
         assert all(_stood_there(line, original, bare) for line in told)
         spare = len(original) - len(thin_line_numbers(strip_padding(bare), 5))  # tidied out of it
-        assert -spare <= kept - (marker.all - marker.gone) <= 2
+        assert -spare <= kept - (marker.total - marker.omitted) <= 2
 
 
 def _stood_there(line: str, original: str, bare: str) -> bool:
