@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from .media import MEDIA_UNITS
 
-MAX_MARKER_CHARS = 259
+MAX_MARKER_CHARS = 256
+RESERVED_MARKER_CHARS = 259  # of a clipped text, for its marker and the line breaks around it
 _MARKER_START = "[respool: "
 _MAX_NAME_CHARS = 48  # of a tool's name or a call's id
 _INVALID_NAME_CHAR = re.compile(r"[^A-Za-z0-9_.:/@-]")
@@ -146,7 +147,7 @@ class ClipMarker(Struct, frozen=True, gc=False):
         for text in (self._format(_MAX_NAME_CHARS, fetch), self._format(short, fetch)):
             if len(text) <= MAX_MARKER_CHARS:
                 return text
-        return self._format(short, "")
+        return self._format(short - 2, "")
 
     def _format(self, max_name_chars: int, fetch: str) -> str:
         """The marker with names of at most `max_name_chars` characters."""

@@ -103,9 +103,9 @@ def test_a_wrong_name_is_told() -> None:
 
 
 PASSED: list[tuple[str, Any]] = [
-    ("cannot be told", [HI]),
-    ("cannot be told", {"messages": [HI], "temperature": 1}),
-    ("cannot be told", []),
+    ("cannot be detected", [HI]),
+    ("cannot be detected", {"messages": [HI], "temperature": 1}),
+    ("cannot be detected", []),
     ("Bedrock or Vertex", {"anthropic_version": "bedrock-2023-05-31", "messages": [HI]}),
     ("Converse", {"messages": [HI], "inferenceConfig": {}}),
     ("Converse", {"messages": [HI], "toolConfig": {"tools": []}}),
@@ -155,7 +155,7 @@ def test_nothing_but_our_own_errors(messages: list[Any]) -> None:
 )
 def test_what_any_gateway_may_send_tells_nothing(fields: dict[str, Any]) -> None:
     plain = [{"role": "user", "content": "u"}]
-    with pytest.raises(PassedThrough, match="cannot be told"):
+    with pytest.raises(PassedThrough, match="cannot be detected"):
         detected({**fields, "messages": plain})
     system = [{"role": "system", "content": "s"}, *plain]
     assert detected({**fields, "messages": system}) == "openai-chat"

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..edits import Offer, Replace
 from ..history.failures import error_line, is_failed_call, strip_color
-from ..markers import MAX_MARKER_CHARS, ClipMarker, find_marker, reference
+from ..markers import RESERVED_MARKER_CHARS, ClipMarker, find_marker, reference
 from ..policy import Policy
 from ..shapes.excerpt import clip_line
 from ..transcript import Part
@@ -116,7 +116,7 @@ class _Clip(Struct, frozen=True, gc=False):
 
     def apply(self, text: str, failed: bool) -> str:
         """Replace the middle of the text by a marker, and by lines that name the error."""
-        kept = _choose_range(text, max(0, self.cap - MAX_MARKER_CHARS - 2), failed)
+        kept = _choose_range(text, max(0, self.cap - RESERVED_MARKER_CHARS - 2), failed)
         marker = str(self._marker(text, kept))
         head, tail = text[: kept.head].removesuffix("\n"), text[kept.tail :]
         pieces = [*([head] if kept.head else []), marker, *kept.lines, *([tail] if tail else [])]
