@@ -247,7 +247,7 @@ class TestTheColdCache:
         """By two in turns, and by one that was just started: the record of all is that of one."""
         told: list[list[tuple[str, str]]] = []
         for shared in (True, False):
-            store = SQLiteStore(tmp_path / f"{shared}.db")
+            store = SQLiteStore(tmp_path / f"{shared}.db", clock=lambda: 100.0)  # nothing is old
             turns = [Decider(KEEN, store, shared_store=shared) for _ in range(1 + shared)]
             for steps in range(1, 8):
                 who = turns[steps % len(turns)] if steps != 5 else Decider(KEEN, store)
