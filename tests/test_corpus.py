@@ -47,7 +47,10 @@ NOT_SENT = {
         "microcompact_boundary", "mode", "permission-mode", "pr-link", "progress",
         "queue-operation", "stop_hook_summary", "summary", "synthetic answer", "turn_duration",
     },
-    "codex": {"event_msg", "session_meta", "turn_context"},
+    "codex": {
+        "event_msg", "inter_agent_communication_metadata", "session_meta", "state", "turn_context",
+        "world_state",
+    },
     "copilot-cli": {
         "assistant.turn_end", "assistant.turn_start", "hook.end", "hook.start",
         "permission.completed", "permission.requested", "session.info", "session.mode_changed",

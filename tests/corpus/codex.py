@@ -5,19 +5,24 @@ from __future__ import annotations
 from tests.corpus.recording import Message, Recording
 
 
+# Records of old rollouts are the items themselves, between records of a state without a type.
+_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output"})
+
+
 def read(session: Message) -> Recording:
     """The payloads of its response items are the input of its requests."""
     told = Recording("openai-responses")
     for record in session["messages"]:
-        payload = record.get("payload") or {}
-        if record["type"] == "compacted":
+        kind, payload = record.get("type", "state"), record.get("payload") or {}
+        if kind == "compacted":
             told.begin(list(payload.get("replacement_history") or ()))
-        elif record["type"] == "response_item":
-            told.messages.append(payload)
-            if "name" in payload:
-                told.tools.setdefault(payload["name"], payload["type"])
+        elif kind == "response_item" or kind in _ITEMS:
+            item = payload or record
+            told.messages.append(item)
+            if "name" in item:
+                told.tools.setdefault(item["name"], item["type"])
         else:
-            if record["type"] == "turn_context":
+            if kind == "turn_context":
                 told.model = told.model or payload.get("model")
-            told.leave(record["type"])
+            told.leave(kind)
     return told
