@@ -30,10 +30,9 @@ from .cache_state import (
     new_breakpoints,
     window_fact,
 )
-from .conversation import Conversation, Conversations, Turn, conversation_id, edit_key
+from .conversation import Conversation, Conversations, StoreGuard, Turn, conversation_id, edit_key
 from .lineage import ParentRequest, parent_prefix
 from .middleware import NO_FACTS, Decision, ParsedRequest
-from .store_guard import StoreGuard
 
 LEFT_ALONE: Final = "left alone"
 BYPASSED: Final = "bypassed"

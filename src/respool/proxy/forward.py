@@ -9,16 +9,14 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from .asgi import ProxyError, Receive, Request, Send
+from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
 from .client import CLIENT_ERRORS, NO_BODY, Client, RequestBody
 from .decoders import BodyTooLarge, UndecodableBody, decode_body
-from .headers import downstream_headers, upstream_headers
 from .log import LogEntry, Outcome
 from .middleware import ErrorResponse, InFlight, Middleware, ParsedRequest
 from .response import Observer, UpstreamClosed, relay
 from .router import Route
-from .server_options import TransferLimits
-from .upstreams import Upstream
+from .server_options import TransferLimits, Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held whatever the limits
 _THREAD_BYTES: Final = 128 * 1024  # from which on a body is decoded outside the event loop
