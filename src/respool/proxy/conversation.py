@@ -50,6 +50,8 @@ class Conversation(Struct):
     is_cached_by_gateway: bool = (
         False  # by its usage: cached although the client sets no breakpoint
     )
+    failed: int = 0  # projections in a row, by a status that may be a refusal
+    failed_originals: int = 0  # that were sent after such failures, in a row
     bytes_per_token: float = 4.0  # by the last request that was counted
     stored_originals: set[str] = field(default_factory=set[str])  # references
     stored_editions: set[int] = field(default_factory=set[int])  # whose new texts are stored too

@@ -13,7 +13,13 @@ from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstre
 from .client import CLIENT_ERRORS, NO_BODY, Client, RequestBody
 from .decoders import BodyTooLarge, UndecodableBody, decode_body
 from .log import LogEntry, Outcome
-from .middleware import ErrorResponse, InFlight, Middleware, ParsedRequest
+from .middleware import (
+    UNCLEAR_STATUSES,
+    ErrorResponse,
+    InFlight,
+    Middleware,
+    ParsedRequest,
+)
 from .response import Observer, UpstreamClosed, relay
 from .router import Route
 from .server_options import TransferLimits, Upstream
@@ -296,7 +302,7 @@ class Forwarder:
     ) -> tuple[InFlight | None, bytes]:
         """Decide on a retry after an error; returns the bytes of the error that were read, too."""
         may_retry = flight.body is not None or flight.is_retriable
-        if not may_retry or not 400 <= response.status < 500:
+        if not may_retry or not _may_be_refusal(response.status):
             return None, b""
         limits = self._limits
         read = await _read_ahead(response, limits.error_bytes, limits.error_seconds)
@@ -310,6 +316,11 @@ class Forwarder:
         except Exception as error:  # noqa: BLE001 - law 9: the response is forwarded as it came
             entry.note = f"middleware failed: {type(error).__name__}"
             return None, read
+
+
+def _may_be_refusal(status: int) -> bool:
+    """True if a status may say that the provider does not accept what a request holds."""
+    return 400 <= status < 500 or status in UNCLEAR_STATUSES
 
 
 async def _read_ahead(response: aiohttp.ClientResponse, max_bytes: int, seconds: float) -> bytes:
