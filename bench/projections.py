@@ -128,9 +128,9 @@ def generate() -> dict[str, list[Any]]:
         @seed(20261118)
         @quiet
         @given(growing(format), broken(format))
-        def draw(requests: list[Any], damaged: Any, format: str = format) -> None:
-            found[f"generated {format} whole {len(found)}"] = requests
-            found[f"generated {format} broken {len(found)}"] = [damaged]
+        def draw(requests: list[Any], damaged: Any) -> None:
+            found[f"generated {format} whole {len(found)}"] = requests  # noqa: B023 - called here
+            found[f"generated {format} broken {len(found)}"] = [damaged]  # noqa: B023
 
         draw()
     return found

@@ -38,8 +38,7 @@ from bench.proxy_load import (
 from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
 from bench.proxy_upstream import upstream
 from respool.proxy.app import App
-from respool.proxy.server_options import ServerOptions
-from respool.proxy.upstreams import upstreams_of
+from respool.proxy.server_options import ServerOptions, upstreams_of
 
 SMALL, LARGE = 1_000, 800_000
 MOST_SMALL, MOST_LARGE, MOST_STREAMS = 20_000, 640, 150  # requests of a round

@@ -1,4 +1,4 @@
-"""Users' own passes: names, identity, and discovery by entry points."""
+"""Installed packages: users' own passes with their identity, and the version of respool."""
 
 from __future__ import annotations
 
@@ -93,3 +93,13 @@ def _load_entry_point(point: EntryPoint) -> _Callable:
     if not callable(found):
         raise ValueError(f"{point.name} ({point.value}) is no function")
     return found
+
+
+def installed_version() -> str:
+    """The installed version of respool."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("respool")
+    except PackageNotFoundError:
+        return "not installed"

@@ -11,7 +11,13 @@ import pytest
 from respool.agents import base_urls
 from respool.agents.launch import BASE_URL_VARIABLES, LaunchSetup, plan_launch
 from respool.agents.settings_files import parse_object
-from respool.proxy.upstreams import StartupError, Upstream, UpstreamName, upstream_at, upstreams_of
+from respool.proxy.server_options import (
+    StartupError,
+    Upstream,
+    UpstreamName,
+    upstream_at,
+    upstreams_of,
+)
 
 URL = "http://127.0.0.1:4711"
 V1 = f"{URL}/v1"

@@ -24,7 +24,7 @@ from respool.dashboard.http_api import Dashboard
 from respool.dashboard.page import content_security_policy, page
 from respool.dashboard.queries import ProxyStatus
 from respool.edits import REASONS
-from respool.proxy.version import installed_version
+from respool.plugins import installed_version
 from respool.store import SQLiteStore
 from tests.dashboard.support import KEEN, KEY, LONG, Dashboarded, dashboarded, only
 from tests.proxy.sockets import get

@@ -16,8 +16,7 @@ import respool
 from respool.proxy.app import build_app
 from respool.proxy.log import log_nothing
 from respool.proxy.server import serving_in_thread
-from respool.proxy.server_options import CompactionOptions, ServerOptions
-from respool.proxy.upstreams import upstreams_of
+from respool.proxy.server_options import CompactionOptions, ServerOptions, upstreams_of
 from respool.store import RequestRecord
 from tests.e2e.conversations import growing
 from tests.e2e.model_process import CONTEXT

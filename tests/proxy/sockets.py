@@ -9,13 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from respool.proxy.app import App
-from respool.proxy.endpoints import Endpoint
+from respool.proxy.app import App, Endpoint
 from respool.proxy.log import LogEntry
 from respool.proxy.middleware import Middleware
 from respool.proxy.server import RunningServer, serving
-from respool.proxy.server_options import ServerOptions, TransferLimits
-from respool.proxy.upstreams import Upstreams, upstreams_of
+from respool.proxy.server_options import ServerOptions, TransferLimits, Upstreams, upstreams_of
 
 SOON = 20.0  # seconds after which a test gives up
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

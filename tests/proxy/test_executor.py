@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from respool.proxy.compactor import Executor
 from respool.proxy.decide import Decider
-from respool.proxy.executor import Executor
 from respool.store import SQLiteStore
 from tests.cli.test_run import bodies, started
 from tests.proxy.compaction import KEEN, parsed, said

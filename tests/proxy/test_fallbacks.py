@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from respool.policy import PRESETS
 from respool.proxy import compactor as module
 from respool.proxy.breaker import BreakerRules, CircuitBreaker
 from respool.proxy.decide import Decider
+from respool.proxy.middleware import UNCLEAR_STATUSES
 from respool.proxy.recorder import changed_settings, policy_with, project_again
 from tests.providers.signing_provider import BOUND, TOOLS, Signer
 from tests.proxy.compaction import (
@@ -31,7 +34,7 @@ from tests.proxy.compaction import (
     says,
     told,
 )
-from tests.proxy.sockets import ask, post, until
+from tests.proxy.sockets import SOON, ask, post, until
 from tests.support.formats import FORMATS
 from tests.test_engine import thought, thoughts
 
@@ -90,6 +93,62 @@ class TestLate:
             assert one.shortened("anthropic") == [True, True, False]
 
         drive(tmp_path, act)
+
+    def test_it_does_not_wait_for_long(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """The time is bounded, whatever the size; the breaker stays closed for others."""
+        monkeypatch.setattr(module, "_FIT_SECONDS", DEADLINE)
+
+        async def act(one: Compacted) -> None:
+            bodies = [
+                json.dumps(
+                    {**json.loads(said("anthropic", 3)), "system": f"{n}" + "x" * 500_000}
+                ).encode()
+                for n in range(6)
+            ]
+            async with one.late():
+                began = time.monotonic()
+                replies = await asyncio.gather(*(one.send("anthropic", body) for body in bodies))
+                assert time.monotonic() - began < SOON / 2
+            assert [told(reply, "x-respool-sent") for reply in replies] == ["original"] * 6
+            assert one.compactor.breaker.state().phase == "closed"
+
+        drive(tmp_path, act, threads=6)
+
+    def test_a_slow_fallback_sends_the_bytes_that_came(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """What was sent is noted once there is time for it."""
+        monkeypatch.setattr(module, "_FALLBACK_SECONDS", DEADLINE)
+
+        async def act(one: Compacted) -> None:
+            decide, go = one.decider.decide_without_new_edits, threading.Event()
+
+            def held(*given: Any, **named: Any) -> Any:
+                go.wait(SOON)
+                return decide(*given, **named)
+
+            monkeypatch.setattr(one.decider, "decide_without_new_edits", held)
+            async with one.late():
+                reply = await one.ask("anthropic", 3)
+                assert told(reply, "x-respool-sent") == "original"
+                assert one.bodies == [said("anthropic", 3)]
+                known = one.decider._conversations._known
+                await until(lambda: any(found.facts.skipped for found in known.values()))
+                go.set()
+
+        drive(tmp_path, act)
+
+    def test_a_retry_after_an_overflow_does_not_wait_for_long(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(module, "_FIT_SECONDS", DEADLINE)
+
+        async def act(one: Compacted) -> None:
+            async with one.late():
+                assert (await one.ask("anthropic", 3)).status == 400  # the provider's own error
+            assert len(one.bodies) == 1
+
+        drive(tmp_path, act, script=says(lambda _: OVERFLOW))
 
     def test_a_limit_that_was_named_makes_it_wait_too(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
@@ -200,6 +259,55 @@ class TestRefused:
                 assert other.decide(asked).reason == "left alone"
 
         drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+
+    @pytest.mark.parametrize("status", sorted(UNCLEAR_STATUSES))
+    def test_repeated_failures_of_a_projection_try_the_original(self, tmp_path: Path, status: int):
+        originals = {said("anthropic", steps) for steps in range(1, 9)}
+        failures = 2 if status < 500 else 3
+
+        async def act(one: Compacted) -> None:
+            for _ in range(failures - 1):
+                assert (await one.ask("anthropic", 3)).status == status
+            reply = await one.ask("anthropic", 3)
+            assert reply.status == 200
+            assert one.bodies[-1] == said("anthropic", 3)
+            assert len(one.bodies) == failures + 1
+            reply = await one.ask("anthropic", 4)
+            assert (reply.status, told(reply, "x-respool-sent")) == (200, "original")
+            await until(lambda: one.store.rejected_requests(None))
+            (case,) = one.store.rejected_requests(None)
+            assert case.status == status
+
+        failed = refusal("no", status)
+        drive(tmp_path, act, script=says(lambda body: OK if body in originals else failed))
+
+    def test_an_outage_is_not_taken_for_a_refusal(self, tmp_path: Path):
+        """The original fails as well; the next one is tried after twice as many failures."""
+        up = list[bool]()
+
+        async def act(one: Compacted) -> None:
+            for _ in range(9):  # the original after three failures, then after six
+                assert (await one.ask("anthropic", 3)).status == 500
+            assert one.bodies.count(said("anthropic", 3)) == 2
+            assert len(one.bodies) == 11
+            up.append(True)
+            assert told(await one.ask("anthropic", 3), "x-respool-sent") == "projection"
+            up.clear()
+            for steps in (3, 4):
+                assert (await one.ask("anthropic", steps)).status == 500
+            assert len(one.bodies) == 14
+            assert not one.store.facts(name_of(one)).left_alone
+
+        drive(tmp_path, act, script=says(lambda _: OK if up else refusal("down", 500)))
+
+    @pytest.mark.parametrize("status", [401, 402, 408, 409, 429, 502, 503, 504, 529])
+    def test_other_errors_never_try_the_original(self, tmp_path: Path, status: int):
+        async def act(one: Compacted) -> None:
+            for _ in range(4):
+                assert (await one.ask("anthropic", 3)).status == status
+            assert len(one.bodies) == 4
+
+        drive(tmp_path, act, script=says(lambda _: refusal("later", status)))
 
     def test_a_count_that_is_refused_leaves_nothing_alone(self, tmp_path: Path):
         """Near a window it may be another projection than is sent, and its thoughts not fit."""
@@ -369,6 +477,27 @@ class TestTheBreaker:
             assert one.compactor.breaker.state().phase == "open"
             assert told(await one.ask("anthropic", 7), "x-respool-sent") == "projection"
             assert one.compactor.breaker.state().phase == "closed"
+
+        drive(tmp_path, act)
+
+    def test_only_the_first_late_request_of_a_conversation_is_excused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """It fills the memo for the next one. One that never ends is not excused either."""
+
+        async def act(one: Compacted) -> None:
+            one.compactor.breaker = CircuitBreaker(lambda: 0.0, BreakerRules(max_failures=1))
+            async with one.late():
+                await one.ask("anthropic", 3)
+                await one.ask("anthropic", 4)  # the first one is not decided yet
+                assert one.compactor.breaker.state().phase == "closed"
+                monkeypatch.setattr(module, "_HUNG_SECONDS", 0.0)
+                await one.ask("anthropic", 5)
+                assert one.compactor.breaker.state().phase == "open"
+            one.compactor.breaker = CircuitBreaker(lambda: 0.0, BreakerRules(max_failures=1))
+            async with one.late():
+                await one.ask("anthropic", 6)
+            assert one.compactor.breaker.state().phase == "open"
 
         drive(tmp_path, act)
 

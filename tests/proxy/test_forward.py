@@ -25,7 +25,7 @@ from respool.proxy.middleware import PassThrough
 from respool.proxy.response import Observer, UpstreamClosed, relay
 from respool.proxy.server import RunningServer, serving, serving_in_thread
 from respool.proxy.server_options import ServerOptions, TransferLimits
-from respool.proxy.upstreams import Upstream as Endpoint
+from respool.proxy.server_options import Upstream as Endpoint
 from tests.effort import examples
 from tests.proxy.sockets import (
     CHUNKED,

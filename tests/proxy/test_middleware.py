@@ -309,7 +309,7 @@ def test_it_is_not_tried_for_ever_and_the_last_word_is_the_providers():
 
 NOT_AGAIN = [
     (OK, Outgoing(b"changed")),
-    (b"HTTP/1.1 500 No\r\nContent-Length: 3\r\n\r\nno!", Outgoing(b"changed")),
+    (b"HTTP/1.1 503 No\r\nContent-Length: 3\r\n\r\nno!", Outgoing(b"changed")),
     (NO, UNCHANGED),
     (
         b"HTTP/1.1 400 No\r\nContent-Length: 3000000\r\n\r\n" + b"z" * 3_000_000,

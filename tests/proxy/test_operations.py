@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from respool.proxy.app import HealthEndpoint
 from respool.proxy.breaker import BreakerState
-from respool.proxy.endpoints import HealthEndpoint
 from respool.proxy.metrics import METRICS, Metrics
 from respool.store import SQLiteStore
 from tests.proxy.program import KEY, MODEL, Client, Provider, provider

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from respool.proxy.app import endpoint_for, is_own
 from respool.proxy.asgi import ProxyError, Request
-from respool.proxy.endpoints import endpoint_for, is_own
 from respool.proxy.router import Route, route_for, route_of
-from respool.proxy.server_options import ServerOptions, validated
-from respool.proxy.upstreams import StartupError, Upstream, Upstreams, upstreams_of
+from respool.proxy.server_options import (
+    ServerOptions,
+    StartupError,
+    Upstream,
+    Upstreams,
+    upstreams_of,
+    validated,
+)
 
 
 def request(method: str, path: str, query: str = "", **headers: str) -> Request:

@@ -16,8 +16,7 @@ from respool.proxy.asgi import Receive, Scope, Send, send_response
 from respool.proxy.client import Client
 from respool.proxy.log import LogEntry
 from respool.proxy.server import serving
-from respool.proxy.server_options import ServerOptions, TransferLimits
-from respool.proxy.upstreams import upstreams_of
+from respool.proxy.server_options import ServerOptions, TransferLimits, upstreams_of
 from tests.proxy.sockets import (
     CHUNKED,
     OK,

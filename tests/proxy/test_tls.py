@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 
 from respool.proxy.client import Client, _tls_context
-from respool.proxy.server_options import TransferLimits
-from respool.proxy.upstreams import Upstream
+from respool.proxy.server_options import TransferLimits, Upstream
 from tests.proxy.certificates import Authority
 from tests.proxy.sockets import SOON, Heard, ask, post, read_request, run, upstream
 from tests.store.support import SOURCE

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ..proxy.upstreams import UpstreamName as Name
+from ..proxy.server_options import UpstreamName as Name
 from .settings_files import (
     as_object,
     as_text,

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..proxy.upstreams import Upstream, upstream_at
-from ..proxy.upstreams import UpstreamName as Name
+from ..proxy.server_options import Upstream, upstream_at
+from ..proxy.server_options import UpstreamName as Name
 from .base_urls import (
     CHATGPT_URL,
     CODEX_LEGACY_VARIABLE,

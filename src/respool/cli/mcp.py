@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+from ..plugins import installed_version
 from .console import missing_package
 from .options import open_store_lazily, store_option
 
@@ -34,13 +34,6 @@ def mcp(store_file: str | None) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with open_store_lazily(store_file) as store:
-            serve_stdio(store, _installed_version())
+            serve_stdio(store, installed_version())
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _installed_version() -> str:
-    try:
-        return version("respool")
-    except PackageNotFoundError:
-        return "0"

@@ -13,6 +13,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from ..plugins import installed_version
 from ..pricing import calibrations
 from ..replay.policies import DEFAULT_POLICIES, NONE, sender_factory
 from ..replay.result import Replay
@@ -201,18 +202,9 @@ def _total_result(found: RunResult, options: ReplayOptions) -> Replay:
         calibrations(growth for session in found.sessions for growth in session.samples),
         counter=_PLAIN_COUNTER_NOTE if options.plain else _COUNTER_NOTE,
         policies=options.policies,
-        version=_installed_version(),
+        version=installed_version(),
         duplicates=found.duplicates,
     )
-
-
-def _installed_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("respool")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _write_result(result: Replay, arguments: ReplayArguments) -> None:

@@ -118,8 +118,7 @@ def _run(
     from ..proxy.billing import RunTotals
     from ..proxy.log import log_nothing
     from ..proxy.server import serving_in_thread
-    from ..proxy.server_options import ServerOptions, TransferLimits, validated
-    from ..proxy.upstreams import upstreams_of
+    from ..proxy.server_options import ServerOptions, TransferLimits, upstreams_of, validated
 
     token = os.environ.get("RESPOOL_TOKEN") or None
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"

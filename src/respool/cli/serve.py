@@ -81,8 +81,7 @@ def serve(  # noqa: PLR0913 - each is an option
         # late: no other command needs the server
         from ..proxy.server import bind
         from ..proxy.server import serve as serve_app
-        from ..proxy.server_options import CompactionOptions, ServerOptions, validated
-        from ..proxy.upstreams import upstreams_of
+        from ..proxy.server_options import CompactionOptions, ServerOptions, upstreams_of, validated
         from ..store.retention import Retention, store_path
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
     store_path()  # validate before announcing the address

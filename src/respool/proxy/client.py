@@ -16,8 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from .server_options import TransferLimits, is_loopback
-from .upstreams import StartupError, Upstream
+from .server_options import StartupError, TransferLimits, Upstream, is_loopback
 
 SLICE: Final = 256 * 1024  # bytes of a large body that are written at a time
 _SINGLE_WRITE: Final = 1024 * 1024  # bytes of a body that are written at once

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
-from threading import Event
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,9 +22,16 @@ from .auth import owner_of
 from .breaker import CircuitBreaker, Permit
 from .conversation import session_id
 from .decide import BYPASSED, LEFT_ALONE, Decider
-from .executor import Executor
 from .log import CompactionSummary, Outcome
-from .middleware import FALLBACK_REASONS, Decision, ErrorResponse, InFlight, ParsedRequest, Retry
+from .middleware import (
+    FALLBACK_REASONS,
+    UNCLEAR_STATUSES,
+    Decision,
+    ErrorResponse,
+    InFlight,
+    ParsedRequest,
+    Retry,
+)
 from .provider_errors import ProviderError, classify_error
 from .recorder import Recorder, reproduction_of
 from .server_options import CompactionOptions
@@ -37,6 +47,10 @@ _FALSE: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _IMMEDIATE_BYTES: Final = 16 * 1024  # below, a decision in the event loop is faster than a thread
 _SIGNATURE_ERROR: Final = b"bound to a different conversation"  # Anthropic, on signed reasoning
 _SMALLER: Final = 0.8  # of a prompt that did not fit, if the provider names no limit
+_FIT_SECONDS: Final = 4.0  # after the deadline, for a projection whose original may not fit
+_FALLBACK_SECONDS: Final = 2.0  # for the edits in force; then the bytes that came are sent
+_HUNG_SECONDS: Final = 60.0  # after which a late decision counts as one that never ends
+_MAX_LATE: Final = 1_024  # conversations that were late at their first request
 _WRAPPER: Final = "generateContentRequest"  # in Gemini's countTokens, around a whole request
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _log = logging.getLogger(__name__)
@@ -65,6 +79,8 @@ class Compactor:
         own = [one for one in options.policy.passes or () if not isinstance(one, str)]
         self._immediate_bytes = 0 if own else _IMMEDIATE_BYTES
         self.breaker = CircuitBreaker(time.monotonic)
+        # By conversation: the first late decision, and when it was submitted.
+        self._late: OrderedDict[str, tuple[asyncio.Future[Decision], float]] = OrderedDict()
         self._executor = Executor(options.threads, "respool")
         self._fallback_executor = Executor(2, "respool-fallback")
 
@@ -159,37 +175,59 @@ class Compactor:
             return await self._decide_without_new_edits(request, reason)
 
     async def _decide_in_time(self, request: ParsedRequest, permit: Permit) -> Decision:
-        """The projection; if it is late, the edits in force, unless those would not fit."""
+        """The projection; if it is late, the edits in force or the original.
+
+        An original that may not fit waits a little longer. The time is bounded for every size.
+        """
         late = Event()
         deciding = self._submit(self._executor, self._decider.decide, request, late)
         await asyncio.wait({deciding}, timeout=self._options.deadline)
-        if not deciding.done():
-            self.breaker.fail(permit, "it was late")
-            reason = f"late: over {self._options.deadline:g} s"
+        if deciding.done():
+            return await deciding
+        reason = f"late: over {self._options.deadline:g} s"
+        known = await self._decide_known(request, reason, late, must_fit=True)
+        if known is None:
+            await asyncio.wait({deciding}, timeout=_FIT_SECONDS)
+            if deciding.done():
+                return await deciding
             known = await self._decide_known(request, reason, late)
-            if known is not None:
-                late.set()
-                deciding.add_done_callback(_log_late_failure)
-                return known
-        return await deciding
+        late.set()
+        deciding.add_done_callback(_log_late_failure)
+        known = known or Decision(reason=reason)
+        if permit.is_trial or self._is_slow(known, deciding):
+            self.breaker.fail(permit, "it was late")
+        return known
+
+    def _is_slow(self, known: Decision, deciding: asyncio.Future[Decision]) -> bool:
+        """True if a late decision shows that compaction is slow, or hangs.
+
+        The first request of a long conversation may be late, and so may those that come until it
+        is decided and has filled the memo.
+        """
+        now = time.monotonic()
+        first, since = self._late.setdefault(known.conversation, (deciding, now))
+        if len(self._late) > _MAX_LATE:
+            self._late.popitem(last=False)
+        return first is not deciding and (first.done() or now - since > _HUNG_SECONDS)
 
     async def _decide_without_new_edits(self, request: ParsedRequest, reason: str) -> Decision:
         """The edits in force or the original; untouched if the request cannot be read."""
         return await self._decide_known(request, reason) or Decision(reason=reason)
 
     async def _decide_known(
-        self, request: ParsedRequest, reason: str, late: Event | None = None
+        self,
+        request: ParsedRequest,
+        reason: str,
+        late: Event | None = None,
+        *,
+        must_fit: bool = False,
     ) -> Decision | None:
-        """The edits in force or the original; None if it is late and that may not fit."""
+        """The edits in force or the original; None if it must fit and may not."""
         decide = partial(
-            self._decider.decide_without_new_edits,
-            request,
-            reason,
-            must_fit=late is not None,
-            late=late,
+            self._decider.decide_without_new_edits, request, reason, must_fit=must_fit, late=late
         )
         try:
-            return await self._run(decide)
+            return await self._run_in_time(decide, request, reason)
         except RespoolError:
             raise
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
@@ -198,6 +236,25 @@ class Compactor:
             return await self._run(self._decider.decide_original, request, reason)
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
             return Decision(reason=reason)
+
+    async def _run_in_time(
+        self, decide: Callable[[], Decision | None], request: ParsedRequest, reason: str
+    ) -> Decision | None:
+        """A decision without new edits; if even that is late, the bytes that came.
+
+        That they were sent is noted afterwards.
+        """
+        deciding = self._submit(self._fallback_executor, decide)
+        await asyncio.wait({deciding}, timeout=_FALLBACK_SECONDS)
+        if deciding.done():
+            return await deciding
+        if not deciding.cancel():
+            deciding.add_done_callback(_log_late_failure)
+        note = self._submit(
+            self._fallback_executor, self._decider.decide_original, request, BYPASSED
+        )
+        note.add_done_callback(_log_late_failure)
+        return Decision(kind="original", reason=reason)
 
     async def _decide_bypassed(self, request: ParsedRequest) -> Decision:
         try:
@@ -211,7 +268,11 @@ class Compactor:
     # --- retries ---------------------------------------------------------------------------
 
     async def error_received(self, flight: InFlight, error: ErrorResponse) -> InFlight | None:
-        """Decide for less if the prompt did not fit, for the original if it was refused."""
+        """Decide for less if the prompt did not fit, for the original if it was refused.
+
+        Some statuses may mean that a projection is refused, or have nothing to do with it. After
+        such failures in a row the original is tried.
+        """
         if flight.decision.kind == "untouched":
             return None
         found = classify_error(error.status, error.headers, error.body)
@@ -219,7 +280,12 @@ class Compactor:
             if flight.decision.reason == BYPASSED:
                 return None  # the client wants it unchanged
             return await self._smaller(flight, found)
-        if found.kind == "invalid" and "invalid" not in flight.retries:
+        if "invalid" in flight.retries:
+            return None
+        is_unclear = error.status in UNCLEAR_STATUSES and not flight.request.is_count
+        if found.kind == "invalid" or (
+            is_unclear and self._decider.note_failed(flight.decision, error.status)
+        ):
             return await self._original(flight, error)
         return None
 
@@ -236,7 +302,14 @@ class Compactor:
         await self._run(
             partial(self._decider.note_window, request, tokens, beside_output=beside_output)
         )
-        decision = await self._submit(self._executor, self._decider.decide, request)
+        late = Event()
+        deciding = self._submit(self._executor, self._decider.decide, request, late)
+        await asyncio.wait({deciding}, timeout=self._options.deadline + _FIT_SECONDS)
+        if not deciding.done():
+            late.set()
+            deciding.add_done_callback(_log_late_failure)
+            return None  # the client receives the error, as without respool
+        decision = await deciding
         if decision.body is None or decision.body == before.body:
             return None
         took = 1e3 * (time.monotonic() - started)
@@ -288,6 +361,8 @@ class Compactor:
         flight.reader = ResponseReader(flight.request.format, encoding)
         rejected, flight.rejected = flight.rejected, None  # it may hold a whole body
         if status >= 400:
+            if rejected is not None:
+                self._decider.note_original_failed(flight.decision)
             return
         self._decider.note_accepted(flight.request, flight.decision)
         if rejected is not None:
@@ -367,7 +442,76 @@ def _unwrapped(request: ParsedRequest) -> bytes | None:
     return bytes(found[_WRAPPER]) if found.keys() == {_WRAPPER} else None
 
 
-def _log_late_failure(deciding: asyncio.Future[Decision]) -> None:
+def _log_late_failure(deciding: asyncio.Future[Any]) -> None:
     """A late decision has filled the memo; log it if it failed."""
     if not deciding.cancelled() and deciding.exception() is not None:
         _log.warning("A late compaction failed: %s", type(deciding.exception()).__name__)
+
+
+# --- threads -----------------------------------------------------------------------------------
+
+
+_Task = tuple["Future[object]", Callable[[], object]]
+
+
+class Executor:
+    """A pool of daemon threads that are started as needed; threads may share it.
+
+    The standard library's executor waits for its threads when the process ends. A user's own pass
+    that never returns would keep the process alive, and `respool run` with it.
+    """
+
+    def __init__(self, max_threads: int, name: str) -> None:
+        self._max_threads = max_threads
+        self._name = name
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._lock = Lock()
+        self._threads: list[Thread] = []
+        self._pending = 0  # tasks that run or wait
+        self._closed = False
+
+    def submit(self, work: Callable[[], _T]) -> Future[_T]:
+        """Run a function in a thread; one that is cancelled before its turn is not started."""
+        future: Future[_T] = Future()
+        with self._lock:
+            if self._closed:
+                future.cancel()
+                return future
+            self._pending += 1
+            if len(self._threads) < min(self._pending, self._max_threads):
+                self._start()
+            self._tasks.put((future, work))  # pyright: ignore[reportArgumentType]  # of any type
+        return future
+
+    def close(self) -> None:
+        """Start nothing more; what runs already goes on by itself."""
+        with self._lock:
+            self._closed = True
+            while not self._tasks.empty():
+                task = self._tasks.get()
+                if task is not None:
+                    task[0].cancel()
+            for _ in self._threads:
+                self._tasks.put(None)
+
+    def _start(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            future, work = task
+            if future.set_running_or_notify_cancel():
+                _run(future, work)
+            del task, future, work  # a body may be in there, and the next task may be far away
+            with self._lock:
+                self._pending -= 1
+
+
+def _run(future: Future[object], work: Callable[[], object]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised by the future
+        future.set_exception(error)

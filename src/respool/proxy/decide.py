@@ -30,16 +30,16 @@ from .cache_state import (
     new_breakpoints,
     window_fact,
 )
-from .conversation import Conversation, Conversations, Turn, conversation_id, edit_key
+from .conversation import Conversation, Conversations, StoreGuard, Turn, conversation_id, edit_key
 from .lineage import ParentRequest, parent_prefix
 from .middleware import NO_FACTS, Decision, ParsedRequest
-from .store_guard import StoreGuard
 
 LEFT_ALONE: Final = "left alone"
 BYPASSED: Final = "bypassed"
 SENT_BEFORE: Final = "sent unchanged before"
 _MIN_BYTES_PER_TOKEN: Final = 2  # in any history: what fits a window by these surely fits
 _MAX_NAME_CHARS: Final = 200  # of a tool or a target in a record
+_MAX_DOUBLINGS: Final = 5  # of the failures after which an original is tried
 _MAX_OBSERVED: Final = 50  # of each kind, at one request
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -172,6 +172,7 @@ class Decider:
         if known is None or request.is_count:
             return
         # An observed projection counts as sent, so that the savings show as if it were.
+        known.failed = known.failed_originals = 0
         known.is_edited |= _changes_content(decision.edits) and not self._observe
         latest = SentRequest(
             time=request.time,
@@ -183,6 +184,25 @@ class Decider:
         )
         if decision.prefix:
             known.lineage.note_accepted(decision.prefix, latest, decision.parent)
+
+    def note_failed(self, decision: Decision, status: int) -> bool:
+        """A projection failed by an unclear status. True: try the original.
+
+        A server error is more often a passing fault than a refusal, so it takes one failure more.
+        Each original that failed as well doubles the number.
+        """
+        known = self._conversations.get(decision.conversation)
+        if known is None or decision.body is None or decision.kind == "original":
+            return False
+        known.failed += 1
+        enough = (2 if status < 500 else 3) << min(known.failed_originals, _MAX_DOUBLINGS)
+        return known.failed >= enough
+
+    def note_original_failed(self, decision: Decision) -> None:
+        """The original was refused as well: the projection is not the cause."""
+        known = self._conversations.get(decision.conversation)
+        if known is not None:
+            known.failed, known.failed_originals = 0, known.failed_originals + 1
 
     def note_usage(self, decision: Decision, usage: Usage | None) -> None:
         """The usage of a response may show a cache that the client did not ask for."""

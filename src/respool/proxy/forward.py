@@ -9,16 +9,20 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from .asgi import ProxyError, Receive, Request, Send
+from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
 from .client import CLIENT_ERRORS, NO_BODY, Client, RequestBody
 from .decoders import BodyTooLarge, UndecodableBody, decode_body
-from .headers import downstream_headers, upstream_headers
 from .log import LogEntry, Outcome
-from .middleware import ErrorResponse, InFlight, Middleware, ParsedRequest
+from .middleware import (
+    UNCLEAR_STATUSES,
+    ErrorResponse,
+    InFlight,
+    Middleware,
+    ParsedRequest,
+)
 from .response import Observer, UpstreamClosed, relay
 from .router import Route
-from .server_options import TransferLimits
-from .upstreams import Upstream
+from .server_options import TransferLimits, Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held whatever the limits
 _THREAD_BYTES: Final = 128 * 1024  # from which on a body is decoded outside the event loop
@@ -298,7 +302,7 @@ class Forwarder:
     ) -> tuple[InFlight | None, bytes]:
         """Decide on a retry after an error; returns the bytes of the error that were read, too."""
         may_retry = flight.body is not None or flight.is_retriable
-        if not may_retry or not 400 <= response.status < 500:
+        if not may_retry or not _may_be_refusal(response.status):
             return None, b""
         limits = self._limits
         read = await _read_ahead(response, limits.error_bytes, limits.error_seconds)
@@ -312,6 +316,11 @@ class Forwarder:
         except Exception as error:  # noqa: BLE001 - law 9: the response is forwarded as it came
             entry.note = f"middleware failed: {type(error).__name__}"
             return None, read
+
+
+def _may_be_refusal(status: int) -> bool:
+    """True if a status may say that the provider does not accept what a request holds."""
+    return 400 <= status < 500 or status in UNCLEAR_STATUSES
 
 
 async def _read_ahead(response: aiohttp.ClientResponse, max_bytes: int, seconds: float) -> bytes:

@@ -36,6 +36,8 @@ FALLBACK_REASONS: Final = (
     "unreadable",
     "sent-unchanged-before",
 )
+# Errors by which gateways and model servers may refuse what a projection holds.
+UNCLEAR_STATUSES: Final = frozenset({403, 404, 406, 415, 451, 500, 501})
 
 
 class ParsedRequest(msgspec.Struct, frozen=True):
@@ -101,7 +103,9 @@ class InFlight(msgspec.Struct, kw_only=True):
     body: bytes | None = None  # sent upstream; None: the bytes that came, encoded as they were
     response_headers: Headers = ()  # added to those of the response
     is_wrapped: bool = False  # the request came inside another (Gemini's countTokens)
-    is_retriable: bool = False  # the middleware is asked about a 4xx although nothing was changed
+    is_retriable: bool = (
+        False  # the middleware is asked about an error although nothing was changed
+    )
     summary: CompactionSummary | None = None  # for the log
     milliseconds: float = 0.0  # that the decision took
     permit: Permit | None = None  # of the circuit breaker
@@ -123,7 +127,7 @@ class InFlight(msgspec.Struct, kw_only=True):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """A 4xx response to a request that was changed or is retriable."""
+    """An error response to a request that was changed or is retriable."""
 
     status: int
     headers: Headers
@@ -151,7 +155,7 @@ class Middleware(Protocol):
         ...
 
     async def error_received(self, flight: InFlight, error: ErrorResponse) -> InFlight | None:
-        """Decide what to send after a 4xx; None: the client receives the error."""
+        """Decide what to send after an error; None: the client receives the error."""
         ...
 
     def response_started(self, flight: InFlight, status: int, headers: Headers) -> None:

@@ -17,7 +17,7 @@ from ..engine import Session
 from ..errors import RespoolError
 from ..facts import Facts
 from ..markers import reference
-from ..plugins import pass_name
+from ..plugins import installed_version, pass_name
 from ..policy import NAMES, Policy
 from ..pricing import priced, terms_for
 from ..store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store
@@ -25,7 +25,6 @@ from ..tools import Tool, Tools
 from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
 from .decide import BYPASSED
 from .middleware import NO_FACTS, Decision, ErrorResponse, InFlight, ParsedRequest
-from .version import installed_version
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS: Final = 0.2

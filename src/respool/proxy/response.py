@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from .asgi import Headers, Send
+from .asgi import Headers, Send, downstream_headers, without_length
 from .client import CLIENT_ERRORS
-from .headers import downstream_headers, without_length
 from .log import LogEntry, Outcome, elapsed_ms
 from .middleware import InFlight, Middleware
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..engine import FormatName
 from .asgi import Request
-from .upstreams import PROVIDERS, Provider, Upstream, Upstreams
+from .server_options import PROVIDERS, Provider, Upstream, Upstreams
 
 Operation = Literal["generate", "count"]
 

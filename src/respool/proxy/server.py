@@ -16,8 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .app import App
-from .server_options import ServerOptions
-from .upstreams import StartupError
+from .server_options import ServerOptions, StartupError
 
 _BACKLOG: Final = 1024
 _KEEPALIVE_SECONDS: Final = 120

@@ -1,15 +1,135 @@
-"""Options of the proxy: where it listens, its limits, and how it compacts."""
+"""Options of the proxy: where it listens and sends, its limits, and how it compacts."""
 
 from __future__ import annotations
 
 import ipaddress
-from typing import Final
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 
 from ..engine import FormatName
+from ..errors import RespoolError
 from ..policy import Policy
-from .upstreams import StartupError, Upstreams
+
+Provider = Literal["anthropic", "openai", "gemini"]
+UpstreamName = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
+
+_NAMES: tuple[UpstreamName, ...] = get_args(UpstreamName)
+_NONE: Final[Mapping[UpstreamName, Upstream]] = {}
+_VERSION = re.compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
+
+
+class StartupError(RespoolError, ValueError):
+    """The proxy cannot be started with these options; the message says why."""
+
+
+class Upstream(msgspec.Struct, frozen=True):
+    """A host that requests are sent to, and the path before every request's own."""
+
+    origin: str  # scheme, host and port: https://api.openai.com
+    prefix: str = ""  # such as /api/v1, without a trailing slash
+    is_custom: bool = False  # named by the user; else it is the provider's own
+    replaces_version: bool = False  # the prefix stands in place of the version in every path
+
+    def url(self, path: str, query: str) -> str:
+        """The URL of a request: this host and prefix, with the request's path and query.
+
+        A version at the end of the prefix replaces the version at the start of the path.
+
+        >>> Upstream("https://host", "/api/v1").url("/v1/chat/completions", "beta=true")
+        'https://host/api/v1/chat/completions?beta=true'
+        """
+        versioned = self.prefix and _VERSION.fullmatch(self.prefix, self.prefix.rfind("/"))
+        if self.replaces_version or versioned:
+            version = _VERSION.match(path)
+            if version is not None and path[version.end() : version.end() + 1] in ("", "/"):
+                path = path[version.end() :]
+        return f"{self.origin}{self.prefix}{path}{f'?{query}' if query else ''}"
+
+
+class Upstreams(msgspec.Struct, frozen=True):
+    """The upstream of each format, and of each provider for all other requests."""
+
+    anthropic: Upstream = Upstream("https://api.anthropic.com")
+    openai: Upstream = Upstream("https://api.openai.com")
+    openai_chat: Upstream = Upstream("https://api.openai.com")
+    openai_responses: Upstream = Upstream("https://api.openai.com")
+    gemini: Upstream = Upstream("https://generativelanguage.googleapis.com")
+
+    def of_format(self, format: FormatName) -> Upstream:
+        """The upstream of requests in this format."""
+        return cast(Upstream, getattr(self, format.replace("-", "_")))
+
+    def of_provider(self, provider: Provider) -> Upstream:
+        """The upstream of other requests that bring this provider's key."""
+        return cast(Upstream, getattr(self, provider))
+
+
+PROVIDERS: Final[dict[FormatName, Provider]] = {
+    "anthropic": "anthropic",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "gemini": "gemini",
+}
+
+
+def upstreams_of(
+    chosen: Iterable[str], found: Mapping[UpstreamName, Upstream] = _NONE
+) -> Upstreams:
+    """Upstreams by options such as openai-chat=https://host/v1; the rest are the providers' own.
+
+    `found` are those in a client's own settings. They count where no option names another.
+    """
+    given: dict[str, Upstream] = {}
+    for text in chosen:
+        name, equals, url = text.partition("=")
+        if not equals or name not in _NAMES:
+            raise StartupError(
+                f"An upstream is written NAME=URL, where NAME is one of {', '.join(_NAMES)}; "
+                f"not {text!r}."
+            )
+        given[name] = upstream_at(url)
+    replaced = "openai" in given
+    given = {
+        **{
+            name: one for name, one in found.items() if not (replaced and name.startswith("openai"))
+        },
+        **given,
+    }
+    openai = given.get("openai")
+    if openai is None:  # a key for one of OpenAI's formats is not OpenAI's own key any more
+        openai = given.get("openai-chat", given.get("openai-responses"))
+    else:
+        given = {"openai-chat": openai, "openai-responses": openai, **given}
+    if openai is not None:
+        given["openai"] = openai
+    return Upstreams(**{name.replace("-", "_"): one for name, one in given.items()})
+
+
+def upstream_at(
+    url: str, *, replaces_version: bool = False, label: str = "An upstream"
+) -> Upstream:
+    """The upstream at a URL; `label` names it in errors."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise StartupError(f"{label} is a URL, and {url!r} is none: {error}.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise StartupError(f"{label} is a URL that begins with https:// or http://; not {url!r}.")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise StartupError(f"{label} is a host and a path, nothing else; not {url!r}.")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    origin = f"{parts.scheme}://{host}" if port is None else f"{parts.scheme}://{host}:{port}"
+    return Upstream(
+        origin, parts.path.rstrip("/"), is_custom=True, replaces_version=replaces_version
+    )
+
+
+# --- the server --------------------------------------------------------------------------------
 
 PORT: Final = 8787
 _MIN_TOKEN_CHARS: Final = 16  # shorter ones can be guessed over the network

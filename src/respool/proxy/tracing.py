@@ -13,8 +13,8 @@ from threading import Thread
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ..plugins import installed_version
 from .log import CompactionSummary, LogEntry
-from .version import installed_version
 
 _log = logging.getLogger(__name__)
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
