@@ -42,10 +42,12 @@ COLD = 20  # every so many requests, and the last one, are compacted cold as wel
 # Records that went into no request: what a program noted for itself, and answers that never came.
 NOT_SENT = {
     "claude-code": {
-        "ai-title", "api_error", "attachment", "away_summary", "bridge-session", "bridge_status",
-        "compact_boundary", "file-history-snapshot", "last-prompt", "local_command",
+        "agent-name", "ai-title", "api_error", "attachment", "away_summary", "bridge-session",
+        "bridge_status", "compact_boundary", "custom-title", "file-history-delta",
+        "file-history-snapshot", "informational", "last-prompt", "local_command",
         "microcompact_boundary", "mode", "permission-mode", "pr-link", "progress",
-        "queue-operation", "stop_hook_summary", "summary", "synthetic answer", "turn_duration",
+        "queue-operation", "sidechain", "stop_hook_summary", "summary", "synthetic answer",
+        "system", "turn_duration",
     },
     "codex": {
         "event_msg", "inter_agent_communication_metadata", "session_meta", "state", "turn_context",
@@ -53,14 +55,24 @@ NOT_SENT = {
     },
     "copilot-cli": {
         "assistant.turn_end", "assistant.turn_start", "hook.end", "hook.start",
-        "permission.completed", "permission.requested", "session.info", "session.mode_changed",
-        "session.model_change", "session.plan_changed", "session.start", "skill.invoked",
-        "tool.execution_start",
+        "permission.completed", "permission.requested", "session.compaction_complete",
+        "session.compaction_start", "session.info", "session.mode_changed", "session.model_change",
+        "session.permissions_changed", "session.plan_changed", "session.resume",
+        "session.shutdown", "session.start", "session.task_complete", "session.usage_checkpoint",
+        "session.workspace_file_changed", "skill.invoked", "subagent.completed",
+        "subagent.started", "system.notification", "tool.execution_start",
     },
-    "gemini-cli": {"info"},
-    "opencode": {"answer without content", "patch", "step-finish", "step-start"},
+    "gemini-cli": {
+        "answer without content", "error", "info",
+    },
+    "opencode": {
+        "answer without content", "file", "patch", "step-finish", "step-start", "subtask",
+    },
     "openhands-events": {"recall"},
-    "pi": {"answer without content", "model_change", "session", "thinking_level_change"},
+    "pi": {
+        "answer without content", "custom", "custom_message", "model_change", "session",
+        "session_info", "thinking_level_change",
+    },
 }  # fmt: skip
 
 shard = pytest.mark.parametrize(

@@ -44,5 +44,6 @@ def _call(told: Recording, asked: Message) -> Message:
 
 
 def _result(data: Message) -> Message:
-    content = data["result"]["content"] if data["success"] else str(data.get("error"))
+    result = data.get("result") or {"content": ""}
+    content = result["content"] if data["success"] else str(data.get("error"))
     return {"role": "tool", "tool_call_id": data["toolCallId"], "content": content}

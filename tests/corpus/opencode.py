@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.corpus.chat import chat_call
 from tests.corpus.recording import Message, Recording
 
-_BOOKKEEPING = ("step-start", "step-finish", "patch")
+_BOOKKEEPING = ("step-start", "step-finish", "patch", "file", "subtask")
 
 
 def read(session: Message) -> Recording:
@@ -16,8 +16,10 @@ def read(session: Message) -> Recording:
             if part["type"] in _BOOKKEEPING:
                 told.leave(part["type"])
         if message["info"]["role"] == "user":
-            texts = [{"type": "text", "text": part["text"]} for part in message["parts"]]
-            told.messages.append({"role": "user", "content": texts})
+            parts = [part for part in message["parts"] if part["type"] == "text"]
+            texts = [{"type": "text", "text": part["text"]} for part in parts]
+            if texts:
+                told.messages.append({"role": "user", "content": texts})
         else:
             told.model = told.model or message["info"]["modelID"]
             _answer(told, message)

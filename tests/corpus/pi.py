@@ -16,12 +16,20 @@ def read(session: Message) -> Recording:
             _add(told, record["message"])
         elif record["type"] == "compaction":
             told.begin([{"role": "user", "content": [_text(record["summary"])]}])
-            for kept in records[record["firstKeptEntryIndex"] : at]:
+            for kept in records[_first_kept(records, record) : at]:
                 if kept["type"] == "message":
                     _add(told, kept["message"])
         else:
             told.leave(record["type"])
     return told
+
+
+def _first_kept(records: list[Message], compaction: Message) -> int:
+    """The index of the first record that a compaction keeps; newer versions name its id."""
+    if "firstKeptEntryIndex" in compaction:
+        return compaction["firstKeptEntryIndex"]
+    ids = [record.get("id") for record in records]
+    return ids.index(compaction["firstKeptEntryId"])
 
 
 def _add(told: Recording, message: Message) -> None:
