@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.corpus.recording import Message, Recording
 
-
 # Records of old rollouts are the items themselves, between records of a state without a type.
 _ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output"})
 
