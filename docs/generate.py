@@ -60,6 +60,7 @@ def _setting_row(setting: SettingSpec) -> tuple[str, str, str, str]:
     allowed = allowed.replace(f" to {MAX_VALUE:,}", " on").replace(
         " (in the environment also on or off)", ""
     )
+    allowed = allowed.replace(", none of them empty", "").replace(", each at most once", "")
     return _code(setting.name), _code(_default(setting.name)), allowed, setting.description
 
 
