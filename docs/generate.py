@@ -28,7 +28,8 @@ from respool.proxy.middleware import FALLBACK_REASONS
 
 PAGES: Final = Path(__file__).resolve().parent / "reference"
 _BLOCK: Final = re.compile(r"<!-- generated: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
-_SHARED_OPTIONS: Final = ("--preset", "--policy", "--set", "--text")
+_POLICY_OPTIONS: Final = ("--preset", "--policy", "--set", "--text")
+_COMMON_OPTIONS: Final = ("--format", "--json", "--store")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -59,6 +60,7 @@ def _setting_row(setting: SettingSpec) -> tuple[str, str, str, str]:
     allowed = allowed.replace(f" to {MAX_VALUE:,}", " on").replace(
         " (in the environment also on or off)", ""
     )
+    allowed = allowed.replace(", none of them empty", "").replace(", each at most once", "")
     return _code(setting.name), _code(_default(setting.name)), allowed, setting.description
 
 
@@ -100,7 +102,18 @@ def problems(provider: str) -> str:
 def policy_options() -> str:
     """Render the options that all commands with a policy share."""
     explain = respool_command.commands["explain"]
-    return _option_table(explain, lambda option: option in _SHARED_OPTIONS)
+    return _option_table(explain, lambda option: option in _POLICY_OPTIONS)
+
+
+def common_options() -> str:
+    """Render the options that mean the same in every command that has them."""
+    commands = respool_command.commands
+    rows = [
+        row
+        for command, chosen in (("check", _COMMON_OPTIONS[:2]), ("expand", _COMMON_OPTIONS[2:]))
+        for row in _option_rows(commands[command], chosen.__contains__)
+    ]
+    return table(("option", "effect"), rows)
 
 
 def commands() -> str:
@@ -113,12 +126,19 @@ def commands() -> str:
 def _command(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=f"respool {name}")
     usage = " ".join(command.collect_usage_pieces(context))
-    shared = _SHARED_OPTIONS if "--preset" in _options(command) else ()
-    own = _option_table(command, lambda option: option not in shared)
+    policy = _POLICY_OPTIONS if "--preset" in _options(command) else ()
+    common = [option for option in _COMMON_OPTIONS if option in _options(command)]
+    own = _option_table(command, lambda option: option not in (*policy, *common))
+    also = [f"[`{option}`](#common-options)" for option in common]
+    also += ["the [policy options](#policy-options)"] if policy else []
     parts = [f"### respool {name}", f"`respool {name} {usage}`", _help(command), own]
-    if shared:
-        parts.append("Also the [policy options](#policy-options).")
+    if also:
+        parts.append(f"{'Also' if own else 'Options:'} {_listed(also)}.")
     return "\n\n".join(part for part in parts if part)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def _help(command: click.Command) -> str:
@@ -131,13 +151,17 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 
 
 def _option_table(command: click.Command, chosen: Callable[[str], bool]) -> str:
+    rows = _option_rows(command, chosen)
+    return table(("option", "effect"), rows) if rows else ""
+
+
+def _option_rows(command: click.Command, chosen: Callable[[str], bool]) -> list[tuple[str, str]]:
     context = click.Context(command)
-    rows = [
+    return [
         _option_row(option, context)
         for name, option in _options(command).items()
         if chosen(name) and not option.hidden
     ]
-    return table(("option", "effect"), rows)
 
 
 def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
@@ -163,19 +187,28 @@ def metrics() -> str:
 
 def label_values() -> str:
     """Render the values that labels can have."""
-    values: dict[str, str] = {}
+    families: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for family in METRICS:
         for label, allowed in zip(family.labels, family.values, strict=True):
-            name = f"`{label}` of `{family.name}`"
-            values[name] = ", ".join(map(_code, allowed))
-    return table(("label", "values"), values.items())
+            families.setdefault((label, tuple(allowed)), []).append(family.name)
+    labels = [label for label, _ in families]
+    rows = [
+        (
+            _code(label)
+            if labels.count(label) == 1
+            else f"{_code(label)} of {', '.join(map(_code, names))}",
+            ", ".join(map(_code, allowed)),
+        )
+        for (label, allowed), names in families.items()
+    ]
+    return table(("label", "values"), rows)
 
 
 _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "late": "Compaction took longer than `--deadline`.",
-    "failed": "An error of respool's own.",
+    "failed": "respool had an error of its own.",
     "not-kept": "The store could not keep originals, so no new edit was made.",
-    "refused": "The provider refused the projection; this is the original.",
+    "refused": "The provider refused the projection, so the original was sent.",
     "left-alone": "The provider refused a projection in this conversation earlier.",
     "bypassed": "The client asked for it (`x-respool-bypass`).",
     "unreadable": "respool cannot read the request, or must pass it on.",
@@ -202,6 +235,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "openai-responses-problems": lambda: problems("openai_responses"),
     "gemini-problems": lambda: problems("gemini"),
     "policy-options": policy_options,
+    "common-options": common_options,
     "commands": commands,
     "metrics": metrics,
     "label-values": label_values,

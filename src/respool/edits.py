@@ -183,8 +183,8 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
     ReasonSpec(
         "tidied",
         ("tidy_results",),
-        "Before it was first sent, a result lost what no reader misses: escape codes, redrawn "
-        "lines, repeated lines (counted), trailing blanks, decoration by tools.",
+        "A new result lost what no reader misses: escape codes, redrawn lines, repeated lines "
+        "(counted), trailing blanks, decoration by tools.",
         "30 chars of escape codes, 29 repeated lines",
     ),
     ReasonSpec(
@@ -202,15 +202,14 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
     ReasonSpec(
         "shown_before",
         ("lines_shown",),
-        "Before it was first sent, a result lost lines that stand word for word in earlier parts, "
-        "which stay.",
+        "A new result lost lines that stand word for word in earlier parts, which stay.",
         "56 lines the same as in call toolu_01",
     ),
     ReasonSpec(
         "over_cap",
         ("cap_results",),
-        "A result that the model has seen is longer than its cap. Head, tail and, if the call "
-        "failed, the lines that say why stay.",
+        "A seen result is longer than its cap. Head and tail stay, and the lines that say why if "
+        "the call failed.",
         "48,213 chars, cap 32,000",
     ),
     ReasonSpec(
@@ -234,20 +233,19 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
     ReasonSpec(
         "resolved",
         ("resolved_errors",),
-        "The same operation on the same target succeeded since. The line that names the error "
-        "stays.",
+        "The operation succeeded on the same target since. The line that names the error stays.",
         "resolved by call toolu_09, 88 lines",
     ),
     ReasonSpec(
         "old_reasoning",
         ("old_reasoning",),
-        "Reasoning outside the recent messages that the provider does not want back.",
+        "The reasoning is old, and the provider does not want it back.",
         "1 block, 14 turns ago",
     ),
     ReasonSpec(
         "bound_reasoning",
         (),
-        "Reasoning that was signed for a prefix which this epoch changed. The planner drops it.",
+        "The reasoning was signed for a prefix that this epoch changed. The planner drops it.",
         "2 blocks signed for what stood before",
     ),
     ReasonSpec(
@@ -272,8 +270,8 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
     ReasonSpec(
         "folded",
         ("fold_exchanges",),
-        "A batch of old calls is summarised in the result of its last one. The reference leads "
-        "back to all of them.",
+        "The result of the last call of a batch summarises all of them. The reference leads back "
+        "to all.",
         "14 calls told in one result",
     ),
     ReasonSpec(
@@ -291,8 +289,8 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
     ReasonSpec(
         "advised",
         (),
-        "A line of advice stands at the end of the result (setting `advise`). It adds tokens, "
-        "which are counted apart.",
+        "A line of advice is at the end of the result (setting `advise`). Its tokens are counted "
+        "apart.",
         "on Bash",
     ),
 )

@@ -219,8 +219,8 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "cap_chars",
         CHARACTERS_ALLOWED,
-        "Maximum characters of a tool result once the model has seen it. The default lets nearly "
-        "every file and log through and stops the few that would fill the window.",
+        "Maximum characters of a tool result once the model has seen it. Few files and logs are "
+        "longer than the default.",
         character_limit,
     ),
     SettingSpec(
@@ -232,28 +232,28 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "passes",
         _PASSES_ALLOWED,
-        "The passes that run, in order, your own among them. By default all that are not opt-in.",
+        "The passes that run, in order, your own included. By default all that are not opt-in.",
         _resolve_passes,
     ),
     SettingSpec(
         "repair",
         BOOLEAN_ALLOWED,
         "Repair histories that the provider would reject. What the provider accepts is never "
-        "touched, so this is on by default.",
+        "touched.",
         boolean,
     ),
     SettingSpec(
         "counter",
         f"one of {join_names(COUNTERS)}",
-        "Token counter: o200k is exact, estimate is fast and close, auto takes o200k for models "
-        "that use it and the estimate where the tokenizer is not public.",
+        "Token counter: o200k is exact, estimate is close, auto takes o200k for models that use "
+        "it and the estimate for others.",
         lambda value: one_of(value, COUNTERS),
     ),
     SettingSpec(
         "keep_exchanges",
         _COUNT_ALLOWED,
-        "Latest seen exchanges that passes by age leave alone. None by default, because the "
-        "forecast is a better guide than age.",
+        "Latest seen exchanges that passes by age leave alone. None by default: the forecast is a "
+        "better guide than age.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
     SettingSpec(
@@ -267,29 +267,28 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         "keep_calls",
         _COUNT_ALLOWED,
         "Latest calls, with their results, that no pass touches, new ones included. Calls made "
-        "together are never parted.",
+        "together stay together.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
         advanced=True,
     ),
     SettingSpec(
         "keep_reasoning_messages",
         _REASONING_ALLOWED,
-        "Latest messages that keep their reasoning, if that differs from the rest.",
+        "Latest messages that keep their reasoning. By default the other keep settings decide.",
         _optional_whole_number(_REASONING_ALLOWED),
         advanced=True,
     ),
     SettingSpec(
         "reevaluate_tokens",
         _TOKENS_ALLOWED,
-        "New tokens that must arrive before edits are considered again. Smaller reacts sooner; "
-        "larger changes the projection less often.",
+        "New tokens that must arrive before edits are considered again. A larger number changes "
+        "the projection less often.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
         "reevaluate_ratio",
         _RATIO_ALLOWED,
-        "The same as a ratio of the projection; the larger of the two counts. It keeps the work "
-        "linear in the history.",
+        "The same as a ratio of the projection. The larger of the two counts.",
         lambda value: ratio(value, _RATIO_ALLOWED),
     ),
     SettingSpec(
@@ -303,7 +302,7 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         "pin_paths",
         _NAMES_ALLOWED,
         "Files whose reads and writes are never edited, as patterns: * within one folder, ** "
-        "across folders. A plan or a specification is worth a pin.",
+        "across folders.",
         _check_texts,
     ),
     SettingSpec(
@@ -315,24 +314,22 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "errors_verbatim",
         BOOLEAN_ALLOWED,
-        "Keep the latest failure of an operation word for word until that operation succeeds. On "
-        "by default: an agent that forgets why something failed does it again.",
+        "Keep the latest failure of an operation word for word until that operation succeeds. An "
+        "agent that forgets why something failed does it again.",
         boolean,
     ),
     SettingSpec(
         "trim_on_arrival",
         BOOLEAN_ALLOWED,
-        "Leave out lines of runs, searches and long files that will hardly be needed before the "
-        "model has seen them. This breaks no cache. Off by default: the model cannot miss what it "
-        "never saw, so it does not ask for it.",
+        "Leave out lines that will hardly be needed from new runs, searches and long files. This "
+        "breaks no cache. Off by default: a model may not ask for what it never saw.",
         boolean,
     ),
     SettingSpec(
         "line_number_interval",
         _TOKENS_ALLOWED,
-        "Interval of the line numbers that stay of those that a reading tool puts before each "
-        "line; 1 keeps all. By default every fifth: the others follow from these, and are a sixth "
-        "of what Claude Code reads.",
+        "Interval of the line numbers that stay where a reading tool puts one before each line; 1 "
+        "keeps all. By default every fifth: the others follow from these.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
@@ -345,8 +342,8 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "budget",
         _BUDGET_ALLOWED,
-        "Maximum tokens of a whole request. Without one, respool cuts what pays, and more only "
-        "near the model's context window.",
+        "Maximum tokens of a whole request. Without one, respool cuts what pays, and cuts more "
+        "only near the model's context window.",
         _check_budget,
     ),
     SettingSpec(
@@ -368,44 +365,42 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "miss_penalty",
         _FACTOR_ALLOWED,
-        "How much more a miss counts than asking again costs. Larger cuts less. The default keeps "
-        "turns that miss something below about one in a hundred.",
+        "How much more a miss counts than asking again costs. A larger number cuts less.",
         lambda value: factor(value, _FACTOR_ALLOWED),
     ),
     SettingSpec(
         "eager",
         BOOLEAN_ALLOWED,
-        "Take every offer as soon as it is made, whatever the cache costs. Off by default: edits "
-        "wait until they pay.",
+        "Take every offer as soon as it is made, whatever the cache costs.",
         boolean,
         advanced=True,
     ),
     SettingSpec(
         "advise",
         BOOLEAN_ALLOWED,
-        "Tell an agent in a loop so, in one line at the end of its newest result. Off by default: "
+        "Advise an agent in a loop, in one line at the end of its newest result. Off by default: "
         "it puts respool's words into a tool's result.",
         boolean,
     ),
     SettingSpec(
         "cache_read_price",
         _PRICE_ALLOWED,
-        "Price of a token read from the provider's cache, in tokens of plain input. By default the"
-        " listed one of the model.",
+        "Price of a token read from the provider's cache, in tokens of plain input. By default "
+        "the model's listed price.",
         _check_price,
     ),
     SettingSpec(
         "cache_write_price",
         _PRICE_ALLOWED,
         "Price of a token written to the provider's cache, in tokens of plain input. By default "
-        "the listed one, for the lifetime that the cache breakpoints ask for.",
+        "the listed price for the lifetime that the cache breakpoints ask for.",
         _check_price,
     ),
     SettingSpec(
         "rendering",
         f"one of {join_names(RENDERINGS)}",
-        "Form of the tool history: as calls; as text in plain messages, for gateways and models "
-        "that refuse calls (text-only also removes the tool definitions); or in the form of RFC "
+        "Form of the tool history: as calls, as text in plain messages for gateways and models "
+        "that refuse calls (text-only also removes the tool definitions), or in the form of RFC "
         "013.",
         lambda value: one_of(value, RENDERINGS),
     ),

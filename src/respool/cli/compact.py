@@ -25,10 +25,10 @@ from .options import (
 
 @click.command()
 @file_argument
-@click.option("-o", "--output", default=STANDARD_STREAM, metavar="PATH", help="Where to write it.")
+@click.option("-o", "--output", default=STANDARD_STREAM, metavar="PATH", help="File to write to.")
 @format_option
 @policy_options
-@click.option("--report", is_flag=True, help="Say on standard error what was done, and why.")
+@click.option("--report", is_flag=True, help="Print the report on standard error.")
 @click.option("--report-json", metavar="PATH", help="Write the report as JSON.")
 @click.option(
     "--originals",

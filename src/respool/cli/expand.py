@@ -28,8 +28,10 @@ _LAST_LINE = 10**9
 
 @click.command(short_help="Write the original that a marker leads to.")
 @click.argument("ref", metavar="REF")
-@click.option("--lines", metavar="A:B", help="Only these lines, from 1 on; A: means up to the end.")
-@click.option("--pattern", metavar="REGEX", help="Only lines in which this is found.")
+@click.option(
+    "--lines", metavar="A:B", help="Only these lines, counted from 1; A: means up to the end."
+)
+@click.option("--pattern", metavar="REGEX", help="Only lines that match this regular expression.")
 @click.option(
     "--originals",
     metavar="PATH",

@@ -37,7 +37,9 @@ from .options import (
 @format_option
 @policy_options
 @click.option("--diff", is_flag=True, help="Show each edited part before and after.")
-@click.option("--debug", is_flag=True, help="Tell every offer, taken or not, and what is kept.")
+@click.option(
+    "--debug", is_flag=True, help="Show every offer, taken or not, and what is protected."
+)
 @json_option
 def explain(
     file: str,

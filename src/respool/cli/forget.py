@@ -17,10 +17,10 @@ EXIT_BYTES_LEFT = 1  # exit status when deleted bytes remain in the file
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="Everything there is.")
+@click.option("--all", "everything", is_flag=True, help="Everything in the store.")
 @click.option("--conversation", metavar="NAME", help="One conversation, as the dashboard names it.")
-@click.option("--owner", metavar="HASH", help="All that one API key has left, by its salted hash.")
-@click.option("--before", metavar="WHEN", help="What is older: 2026-11-01, 12h, 7d, 2w or 3m.")
+@click.option("--owner", metavar="HASH", help="Everything of one API key, by its salted hash.")
+@click.option("--before", metavar="WHEN", help="Everything older: 2026-11-01, 12h, 7d, 2w or 3m.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @store_option
 def forget(

@@ -43,25 +43,25 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 _preset_option = click.option(
     "--preset",
     type=click.Choice(tuple(PRESETS)),
-    help="A policy by its name; the settings that --set gives hold before it.",
+    help="A named set of settings; --set takes precedence over it.",
 )
 _policy_option = click.option(
     "--policy",
     "policy_file",
     metavar="PATH",
-    help="Take the settings in this TOML file, and none found in folders or the environment.",
+    help="Use the settings in this TOML file, and none found in folders or the environment.",
 )
 _set_option = click.option(
     "--set",
     "changes",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A setting, spelled as in the environment: --set cap_chars=20000. May be repeated.",
+    help="A setting, written as in the environment: --set cap_chars=20000. May be repeated.",
 )
 _text_option = click.option(
     "--text",
     is_flag=True,
-    help="Tell calls and results in plain messages: the same as --set rendering=text.",
+    help="Write calls and results as plain messages: the same as --set rendering=text.",
 )
 
 
@@ -224,7 +224,7 @@ store_option = click.option(
     "--store",
     "store_file",
     metavar="PATH",
-    help="The store's file; by default that of RESPOOL_STORE, or the usual one.",
+    help="File of the store; by default that of RESPOOL_STORE, or the usual one.",
 )
 
 
@@ -266,7 +266,7 @@ deadline_option = click.option(
     default=3.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a request may wait for its compaction; then it goes with the edits in force.",
+    help="How long a request may wait for its compaction; then it is sent with the edits in force.",
 )
 
 

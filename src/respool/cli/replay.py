@@ -28,20 +28,25 @@ from .options import json_option
     "policies",
     metavar="NAME",
     multiple=True,
-    help="Try this: a preset of respool's, a TOML file of settings, mask-10, clear-100k, oracle, "
+    help="Policy to compare: a preset, a TOML file of settings, mask-10, clear-100k, oracle, "
     "floor. May be repeated.",
 )
 @click.option(
     "--window",
     type=click.IntRange(1),
     metavar="N",
-    help="Tokens that fit, in place of what is listed for the model.",
+    help="Context window in tokens, in place of the model's listed one.",
 )
 @click.option("--plain", is_flag=True, help="Count characters / 4, as published figures do.")
 @json_option
 @click.option("--html", metavar="FILE", help="Write a page with charts, for a browser.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; one for each core.")
-@click.option("--quiet", is_flag=True, help="Show no progress, and no list of what was left out.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of processes; by default one per core.",
+)
+@click.option("--quiet", is_flag=True, help="Show no progress, and no list of what was skipped.")
 def replay(**given: Any) -> None:
     """Show what past sessions cost, and what a policy would have saved and lost.
 

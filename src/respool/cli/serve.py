@@ -33,13 +33,13 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8787,
     show_default=True,
-    help="0: any free one.",
+    help="Port to listen on; 0 takes a free one.",
 )
 @upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
 @observe_option
@@ -54,10 +54,10 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
     "texts",
     type=click.Choice(FORMATS),
     multiple=True,
-    help="Tell calls and results in plain messages to the upstream of this format, which refuses "
-    "them. May be repeated.",
+    help="Write calls and results as plain messages to the upstream of this format. May be "
+    "repeated.",
 )
-@click.option("--quiet", is_flag=True, help="Write no line for each request.")
+@click.option("--quiet", is_flag=True, help="Log no line per request.")
 @policy_options
 def serve(  # noqa: PLR0913 - each is an option
     *,

@@ -35,7 +35,7 @@ class RuleSpec(Struct, frozen=True):
     code: str
     requirement: str
     severity: str  # "error", "warning", or when it is which
-    repair: str = ""  # empty for warnings, which are never repaired
+    repair: str = ""  # empty for what is only reported
 
 
 class Step(Struct, frozen=True):

@@ -665,17 +665,16 @@ def has_trailing_whitespace(run: LastTurn, fields: Fields) -> bool:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "A0",
-        "A message has a known role (`user`, `assistant`, `system`) and content that is a string "
-        "or blocks; a block has a type that this role may hold; a call names its tool.",
+        "A message has a known role and content that is a string or blocks of types which this "
+        "role may hold; a call names its tool.",
         "error",
-        "The shape is corrected: unknown roles become `user`, plain data and misplaced calls "
-        "become text.",
+        "Unknown roles become `user`; misplaced calls and other data become text.",
     ),
     RuleSpec(
         "A1",
         "Every `tool_use` is answered in the next message, results first.",
         "error",
-        "Late results move there. A missing one becomes `[no result was recorded for this call]`.",
+        "Late results move there; a missing one becomes `[no result was recorded for this call]`.",
     ),
     RuleSpec(
         "A2",
@@ -685,41 +684,39 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "A3",
-        "Call ids are unique; each call has one result.",
+        "Call ids are unique, and each call has one result.",
         "error",
-        "The first result stays. A repeated id gets a number.",
+        "The first result stays; a repeated id gets a number.",
     ),
     RuleSpec(
         "A4",
-        "An id has letters, digits, `_` and `-`. A call's `input` is an object.",
+        "An id has only letters, digits, `_` and `-`; a call's `input` is an object.",
         "error",
-        'The id is rewritten. JSON in a string is unpacked; anything else goes into `{"input": '
-        "…}`.",
+        'The id is rewritten; JSON in a string is unpacked; other input goes into `{"input": …}`.',
     ),
     RuleSpec(
         "A5",
         "A history with tool calls comes with `tools`.",
         "error",
-        "None: reported only.",
     ),
     RuleSpec(
         "A6",
-        "No empty message, no blank text, no cache breakpoint on empty text.",
+        "No message is empty, no text is blank, and no cache breakpoint is on empty text.",
         "error",
-        "Blank blocks go; a message that would be empty goes or says `[blank]`. A breakpoint "
-        "inside a result is removed.",
+        "Blank blocks are removed, inside a result only their breakpoints; a message that would "
+        "be empty is removed or says `[blank]`.",
     ),
     RuleSpec(
         "A7",
-        "The first message is the user's, or opens with `compaction`. From Claude 4.6 on the last "
-        "one is the user's too; before, it must not end in white space.",
+        "The first message is the user's or opens with `compaction`; from Claude 4.6 on the last "
+        "one is the user's too, and before that it does not end in white space.",
         "error",
         "A user message is added, or the white space is cut.",
     ),
     RuleSpec(
         "A8",
-        "A tool run by the provider keeps call and result together, with a result of its type, and"
-        " is declared in `tools`.",
+        "A tool that the provider runs is declared in `tools`, and its call has a result of its "
+        "type.",
         "error",
         "A single half is removed; an open call of an earlier turn gets a result.",
     ),
@@ -733,12 +730,11 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "A10",
         "With thinking `enabled`, the last turn that calls tools starts with thinking.",
         "error",
-        "None: reported only.",
     ),
     RuleSpec(
         "A11",
-        "Thinking stands first in its turn and never last. With thinking `disabled` the final turn"
-        " holds none.",
+        "Thinking is first in its turn and never last, and with thinking `disabled` the final "
+        "turn has none.",
         "error",
         "The thinking of that turn is removed.",
     ),
@@ -746,13 +742,11 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "A14",
         "The model supports the thinking mode and the tool choice.",
         "error",
-        "None: reported only.",
     ),
     RuleSpec(
         "A15",
         "A beta's field comes with the beta's name, if the request lists its betas.",
         "error",
-        "None: reported only.",
     ),
     RuleSpec(
         "A15",
@@ -762,10 +756,10 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "A16",
-        "A `system` message follows a user turn or a server tool's result, precedes an assistant "
-        "turn, and is never first. With `clear_at` it holds text without breakpoints.",
+        "A `system` message follows a user turn or a server tool's result and precedes an "
+        "assistant turn; with `clear_at` it holds text without breakpoints.",
         "error",
-        "It moves behind the user's turn. A wrong `clear_at` or breakpoint is removed.",
+        "It moves behind the user's turn; a wrong `clear_at` or breakpoint is removed.",
     ),
     RuleSpec(
         "A16",
@@ -776,7 +770,6 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "A17",
         "`tool_addition` and `tool_removal` name declared tools.",
         "error",
-        "None: reported only.",
     ),
     RuleSpec(
         "A18",
@@ -788,19 +781,17 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "A20",
         "Clearing of thinking comes first among the edits of `context_management`.",
         "error",
-        "None: reported only.",
     ),
     RuleSpec(
         "A21",
-        "At most four cache breakpoints, and none of an hour behind one of five minutes.",
+        "There are at most four cache breakpoints, and none of an hour behind one of five minutes.",
         "error",
         "The oldest in the history are removed; the hour becomes five minutes.",
     ),
     RuleSpec(
         "A22",
-        "At most 600 images (100 before Claude 4.6), 8,000 pixels a side (2,000 with over 20 "
-        "images), 100,000 messages, 33,554,432 bytes.",
+        "A request has at most 600 images (100 before Claude 4.6), 8,000 pixels a side (2,000 "
+        "with over 20 images), 100,000 messages and 33,554,432 bytes.",
         "error",
-        "None: reported only.",
     ),
 )

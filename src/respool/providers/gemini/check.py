@@ -513,7 +513,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "G1",
         "The content after calls holds one `functionResponse` for each, before any text.",
         "error",
-        "Responses are collected there. A missing one is added; one without a call becomes text.",
+        "Responses are collected there; a missing one is added; one without a call becomes text.",
     ),
     RuleSpec(
         "G2",
@@ -530,14 +530,13 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "G3a",
-        "The same for an older call that only counts as current because user text stands beside a "
-        "response.",
+        "So does an older call that counts as current only because user text is beside a response.",
         "error",
         "As for G3.",
     ),
     RuleSpec(
         "G5",
-        "A thought signature stands on the part, not inside the `functionCall`.",
+        "A thought signature is on the part, not inside the `functionCall`.",
         "error",
         "It is moved.",
     ),
@@ -549,7 +548,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "G6",
-        "A content without a role: Vertex AI demands one.",
+        "A content has a role, which Vertex AI demands.",
         "warning",
     ),
     RuleSpec(
@@ -560,7 +559,7 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     ),
     RuleSpec(
         "G8",
-        "No content without parts, no empty part.",
+        "No content is without parts, and no part is empty.",
         "error",
         "It is removed; if nothing else is left, it says `[blank]`.",
     ),

@@ -414,16 +414,16 @@ def _has_function_tools(fields: Fields) -> bool:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "C0",
-        "A message has a known role and content of the right type; a call has id, type and name; a"
-        " tool message names its call.",
+        "A message has a known role and content of the right type; a call has id, type and name; "
+        "a tool message names its call.",
         "error",
-        "The shape is corrected. A missing id is derived from the call's place.",
+        "The shape is corrected; a missing id is derived from the call's place.",
     ),
     RuleSpec(
         "C1",
         "Every call is answered by a `tool` message directly after its message.",
         "error",
-        "Results move there. A missing one is added.",
+        "Results move there; a missing one is added.",
     ),
     RuleSpec(
         "C2",
@@ -464,6 +464,5 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "C7",
         "From GPT-5.4 on, function tools on this API need `reasoning_effort` `none`.",
         "error; warning if the request does not set it",
-        "None: reported only.",
     ),
 )

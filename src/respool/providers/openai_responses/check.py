@@ -711,14 +711,13 @@ def _phase_problems(messages: Sequence[JSON]) -> list[Problem]:
 RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
     RuleSpec(
         "R0",
-        "An item is an object of a known shape. Arguments are a string of JSON. Reasoning has a "
-        "summary.",
+        "An item has a known shape, arguments are a string of JSON, and reasoning has a summary.",
         "error",
         "The shape is corrected.",
     ),
     RuleSpec(
         "R1",
-        "Every call has an output. An `async` call may wait for it over several turns.",
+        "Every call has an output; an `async` call may wait for it over several turns.",
         "error",
         "An output of the right type is added directly behind the call.",
     ),
@@ -726,11 +725,11 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "R2",
         "Every output answers a call, and each call has one output.",
         "error",
-        "An output without a call becomes a user message. A second one is removed.",
+        "An output without a call becomes a user message; a second one is removed.",
     ),
     RuleSpec(
         "R2",
-        "An output with a `name` and no `call_id`.",
+        "An output has a `call_id`, not only a `name`.",
         "warning",
     ),
     RuleSpec(
@@ -756,7 +755,6 @@ RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
         "R8",
         "`previous_response_id` and `conversation` are not used together.",
         "error",
-        "None: reported only.",
     ),
     RuleSpec(
         "R9",
