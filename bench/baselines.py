@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.passes import CONDITIONS, panel
-from respool.replay.calibration import infer_evidence
 from respool.replay.prompt_cache import CharacterMeasure, CounterMeasure, TokenMeasure
+from respool.replay.reconciliation import infer_evidence
 from respool.replay.recording import BillingConditions, infer_conditions, main_model
 from respool.replay.result import SessionResult
 from respool.replay.runner import ReplayOptions, choose_measure, replay_under

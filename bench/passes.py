@@ -41,9 +41,9 @@ from bench.cut_recall import (
 from respool.errors import MAX_VALUE
 from respool.policy import pass_names
 from respool.pricing import CacheTerms
-from respool.replay.calibration import infer_evidence
 from respool.replay.policies import ProjectionSender, UnchangedSender
 from respool.replay.prompt_cache import HOUR, CharacterMeasure
+from respool.replay.reconciliation import infer_evidence
 from respool.replay.recording import BillingConditions, Recording, infer_conditions
 from respool.replay.runner import ReplayOptions, choose_measure
 from respool.replay.score import PolicyRun

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from respool.pricing import Growth, calibrations
 from respool.providers.registry import PROVIDERS
-from respool.replay import calibration
+from respool.replay import reconciliation
 from respool.replay.prompt_cache import CounterMeasure, TokenMeasure, read_row
 from respool.replay.reconciliation import UNRECORDED_PART
 from respool.replay.recording import infer_head_tokens
@@ -138,18 +138,19 @@ def judged(session: RecordedSession) -> Iterator[tuple[str, Errors]]:
         messages=session.messages[: session.requests[half].cut],
         requests=session.requests[: half + 1],
     )
-    evidence = calibration.infer_evidence(seen)
+    evidence = reconciliation.infer_evidence(seen)
     assert evidence is not None
     family = tokenizer_family(session.format, model)
     bare = replace(
-        evidence, scale=replace(evidence.scale, framing=calibration.Framing(), tokens_per_thought=0)
+        evidence,
+        scale=replace(evidence.scale, framing=reconciliation.Framing(), tokens_per_thought=0),
     )
     unshown = replace(evidence, scale=replace(evidence.scale, tokens_per_thought=0))
     measures: dict[str, TokenMeasure] = {
         "the family's factor": CounterMeasure(counter_for(session.format, model)),
-        "the session's own factor": calibration.calibrated_measure(bare, family),
-        "… and framing": calibration.calibrated_measure(unshown, family),
-        "… and hidden reasoning": calibration.calibrated_measure(evidence, family),
+        "the session's own factor": reconciliation.calibrated_measure(bare, family),
+        "… and framing": reconciliation.calibrated_measure(unshown, family),
+        "… and hidden reasoning": reconciliation.calibrated_measure(evidence, family),
     }
     for name, measure in measures.items():
         yield name, errors(session, measure, half + 1)
@@ -182,12 +183,12 @@ def framed(session: RecordedSession) -> Iterator[Framed]:
         if sent.usage.output < 1.02 * answer + 4:
             continue  # only the start of the answer was counted
         hidden = sum(
-            calibration.signature_chars(message)
+            reconciliation.signature_chars(message)
             for message in session.messages[sent.cut : after.cut]
         )
         if hidden and not any(part.text for part in said if part.kind == "reasoning"):
             calls = sum(part.kind == "call" for part in said)
-            around = calibration.FRAMING.get(family, calibration.Framing()).call * calls
+            around = reconciliation.FRAMING.get(family, reconciliation.Framing()).call * calls
             yield Framed(family, "signature", answer, hidden, sent.usage.output - around)
         if all(part.kind == "call" for part in said):
             yield Framed(family, "call", answer, len(said), sent.usage.output)
@@ -446,7 +447,7 @@ def prompt_errors(found: Sequence[Found]) -> Table:
 def enough(found: Sequence[Found]) -> Table:
     """Number of its own growths that a session needs: fitted on the first, tested on the rest."""
     made = table(
-        f"Growths that a session's own factor needs (in use: {calibration.MIN_SAMPLES})",
+        f"Growths that a session's own factor needs (in use: {reconciliation.MIN_SAMPLES})",
         "learnt from",
         "growths",
         "median",
@@ -461,7 +462,7 @@ def enough(found: Sequence[Found]) -> Table:
             growths = one.result.samples
             if one.result.agent == "codex" or len(growths) < 26:  # the same sessions in every row
                 continue
-            factor = calibration.factor_of(growths[:count])
+            factor = reconciliation.factor_of(growths[:count])
             own += [factor / growth.ratio - 1 for growth in growths[21:]]
             family += [default(growth.model) / growth.ratio - 1 for growth in growths[21:]]
         if own:
@@ -482,9 +483,9 @@ def framing(found: Sequence[Found]) -> Table:
     for (family, kind), pool in sorted(pools.items()):
         factor, each = fitted(pool)
         used = (
-            calibration.TOKENS_PER_SIGNATURE_CHAR
+            reconciliation.TOKENS_PER_SIGNATURE_CHAR
             if kind == "signature"
-            else getattr(calibration.FRAMING[family], kind)
+            else getattr(reconciliation.FRAMING[family], kind)
         )
         made.add_row(family, kind, str(len(pool)), f"{factor:.2f}", f"{each:.2f}", str(used))
     return made

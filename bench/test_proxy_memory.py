@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from respool.proxy.usage import MAX_MEMBER_BYTES, MAX_VALUE_BYTES
-from respool.wire.layout_cache import LayoutCache
+from respool.wire.layout import LayoutCache
 from tests.proxy.compaction import Compacted, drive, said
 from tests.proxy.sockets import SOON, until
 from tests.proxy.test_usage import long_answers, read

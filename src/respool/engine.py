@@ -18,12 +18,11 @@ from msgspec.structs import replace
 
 from .compaction.advice import TranscriptWithoutAdvice
 from .compaction.context import Context, Counters, RequestContext
-from .compaction.edit_set import LazyOriginals
 from .compaction.evaluation import select_passes
 from .compaction.fold import chain_prefix, fold_step, initial_prefix, is_consistent
 from .compaction.memo import Memo
 from .compaction.projection import project
-from .compaction.state import Prefix, State
+from .compaction.state import LazyOriginals, Prefix, State
 from .compaction.window import is_output_sensitive, is_valid_for_output
 from .edits import Edit, touched_parts
 from .facts import BreakpointMode, Facts
@@ -48,8 +47,7 @@ from .providers.base import Codec, Repair, Step, split_steps
 from .providers.bound_reasoning import binding_of
 from .providers.cache_breakpoints import client_breakpoints, client_breakpoints_so_far
 from .providers.registry import PROVIDERS
-from .providers.text_history import RenderedHistory, render_as_text
-from .providers.text_styles import STYLES
+from .providers.text_history import STYLES, RenderedHistory, render_as_text
 from .providers.tool_definitions import definition_tokens, tool_definitions, without_definitions
 from .report import Report, TokenCounts
 from .tokens import TokenCounter, counter_for, fast_counter, part_tokens

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from .compaction.mimicry import Mimicry
 from .compaction.offers import OfferRecord
 from .edits import Advise, Edit
 from .history.refetches import Refetch
+from .markers import Mimicry
 from .providers.base import Repair
 
 

@@ -57,7 +57,7 @@ def run(*arguments: str, data: bytes | None = None) -> Result:
 
 def process(*arguments: str, stdin: Any = None, stdout: Any = None) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(HOME)}
-    command = [sys.executable, "-m", "respool.cli", *arguments]
+    command = [sys.executable, "-m", "respool", *arguments]
     return subprocess.Popen(
         command,
         env=env,
@@ -686,7 +686,7 @@ class TestProcesses:
     @POSIX
     def test_closed_streams_are_a_sentence(self):
         for redirection in ("<&-", ">&-"):
-            line = f'"$0" -m respool.cli compact - {redirection}'
+            line = f'"$0" -m respool compact - {redirection}'
             env = {**os.environ, "PYTHONPATH": str(HOME)}
             command = ["/bin/sh", "-c", line, sys.executable]
             done = subprocess.run(
@@ -700,7 +700,7 @@ class TestProcesses:
         pty = pytest.importorskip("pty")
         leader, follower = pty.openpty()
         env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "PYTHONPATH": str(HOME)}
-        command = [sys.executable, "-m", "respool.cli", "settings"]
+        command = [sys.executable, "-m", "respool", "settings"]
         with subprocess.Popen(command, env=env, stdout=follower) as done:
             os.close(follower)
             shown = b""
@@ -713,15 +713,14 @@ class TestProcesses:
 
     def test_what_it_cannot_encode_it_escapes(self):
         env = {**os.environ, "PYTHONPATH": str(HOME), "PYTHONIOENCODING": "latin-1"}
-        command = [sys.executable, "-m", "respool.cli", "demo"]
+        command = [sys.executable, "-m", "respool", "demo"]
         done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60)
         assert (done.returncode, done.stderr) == (0, b"")
         assert b"\\u2026" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["respool", "respool.cli"])
-def test_it_runs_as_a_module(module: str):
-    command = [sys.executable, "-m", module, "check", "--help"]
+def test_it_runs_as_a_module():
+    command = [sys.executable, "-m", "respool", "check", "--help"]
     env = {**os.environ, "PYTHONPATH": str(HOME)}
     done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60, text=True)
     assert (done.returncode, done.stdout.splitlines()[0]) == (

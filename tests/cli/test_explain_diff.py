@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import respool
 from respool.cli import main
-from respool.cli.edit_diff import PartChange, diff_lines, show_changes
+from respool.cli.explain import PartChange, diff_lines, show_changes
 from respool.engine import fold_request
 from respool.facts import Facts
 from respool.policy import Policy
@@ -79,7 +79,7 @@ def test_what_is_passed_through_has_no_diff() -> None:
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" not in explain("--diff", data=body(), color=True)
-    monkeypatch.setattr("respool.cli.edit_diff.is_terminal", lambda: True)
+    monkeypatch.setattr("respool.cli.explain.is_terminal", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     shown = explain("--diff", data=body(), color=True)
     assert "\x1b[31m- line" in shown

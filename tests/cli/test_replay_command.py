@@ -467,7 +467,7 @@ def _changed(value: Any, **fields: Any) -> Any:
 
 def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(HOME), **options.pop("env", {})}
-    command = [sys.executable, "-m", "respool.cli", "replay", *arguments]
+    command = [sys.executable, "-m", "respool", "replay", *arguments]
     return subprocess.Popen[bytes](command, env=env, start_new_session=True, **options)
 
 

@@ -47,7 +47,7 @@ def started(folder: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
         "RESPOOL_STORE": str(folder / "respool.db"),
         **more.pop("world", {}),
     }
-    command = [sys.executable, *more.pop("program", ("-m", "respool.cli", "run")), *words]
+    command = [sys.executable, *more.pop("program", ("-m", "respool", "run")), *words]
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
     return subprocess.Popen(command, env=environment, **given)
 
@@ -169,7 +169,7 @@ TRAPS = 'trap "echo got $0; exit 5" {}; echo ready; while :; do sleep 0.05; done
 
 # A system that does not tell who sent a signal; in a session of its own nobody takes it for a
 # terminal's.
-NORMAL = ("-m", "respool.cli", "run")
+NORMAL = ("-m", "respool", "run")
 BLIND = """
 import os, signal, sys
 del signal.sigtimedwait
@@ -222,7 +222,7 @@ def test_a_command_may_take_no_notice_of_an_interrupt(tmp_path: Path):
 
 @contextlib.contextmanager
 def in_terminal(
-    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "respool.cli", "run")
+    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "respool", "run")
 ) -> Iterator[tuple[int, int]]:
     """The command in a terminal of its own: its process, and the terminal's other end."""
     pid, master = pty.fork()

@@ -215,7 +215,7 @@ class TestForget:
 
         for answer, left in ((b"n\n", TEXT), (b"y\n", "")):
             ours, theirs = pty.openpty()
-            command = [sys.executable, "-m", "respool.cli", "forget", "--all"]
+            command = [sys.executable, "-m", "respool", "forget", "--all"]
             process = subprocess.Popen(
                 command,
                 stdin=theirs,

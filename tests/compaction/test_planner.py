@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from respool.compaction.cost_model import BoundaryTerms, break_even_risk, refetch_cost
+from respool.compaction.context import BoundaryTerms, break_even_risk, refetch_cost
 from respool.compaction.planner import (
     EpochCut,
     PricedOffer,
@@ -31,7 +31,7 @@ from respool.transcript import Part, PartKind, Ref, Transcript, TranscriptIndex
 def figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prices below are worked out by hand for these; what is fitted may change."""
     monkeypatch.setattr("respool.compaction.planner._MIN_RETURN", 1.1)
-    monkeypatch.setattr("respool.compaction.cost_model._MIN_HORIZON", 30.0)
+    monkeypatch.setattr("respool.compaction.context._MIN_HORIZON", 30.0)
 
 
 MINUTES = 300.0

@@ -351,7 +351,7 @@ def drive(name: str, folder: Path, *options: str, turns: int = TURNS, through: b
         url = f"http://127.0.0.1:{server.server_port}"
         one.set_up(home, url)
         told = ("--upstream", f"{one.upstream}={url}") if one.upstream else ()
-        respool = (sys.executable, "-m", "respool.cli", "run", *told, *options, "--")
+        respool = (sys.executable, "-m", "respool", "run", *told, *options, "--")
         began = time.monotonic()
         done = subprocess.run(
             [*(respool if through else ()), one.command, *one.words],

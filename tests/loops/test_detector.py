@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import respool
-from respool.compaction.mimicry import find_mimicry
 from respool.history.ledger import Ledger
 from respool.loops import advice
 from respool.loops.detector import loop_calls
 from respool.loops.observations import REFUSAL_PREFIX
-from respool.markers import ADVICE_START, find_marker, is_gap_line
+from respool.markers import ADVICE_START, find_marker, find_mimicry, is_gap_line
 from respool.providers.base import split_steps
 from respool.providers.registry import PROVIDERS
 from respool.tools import Tools

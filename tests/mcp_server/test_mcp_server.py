@@ -19,7 +19,7 @@ import pytest
 import respool
 from respool import Policy
 from respool.markers import find_marker, reference
-from respool.mcp_server.handlers import (
+from respool.mcp_server.server import (
     MAX_ANSWER_CHARS,
     ToolCallError,
     parse_lines,
@@ -68,7 +68,7 @@ Act = Callable[[Client], Awaitable[None]]
 async def client(path: Path) -> AsyncGenerator[Client]:
     server = late("mcp").StdioServerParameters(
         command=sys.executable,
-        args=["-m", "respool.cli", "mcp"],
+        args=["-m", "respool", "mcp"],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
     )
     async with late("mcp").Client(server, read_timeout_seconds=20) as asking:
@@ -263,7 +263,7 @@ def compacted(format: str, policy: Policy, tool: str, steps: list[Any]) -> Any:
 
 def fetched(folder: Path, originals: Any, marker: str) -> str:
     """What the server answers to a model that copies the whole marker into `ref`."""
-    from respool.mcp_server.handlers import answer_expand
+    from respool.mcp_server.server import answer_expand
 
     store = SQLiteStore(folder / "respool.db")
     store.keep(OWNER, "c1", dict(originals))
@@ -375,7 +375,7 @@ def test_without_the_extra_it_says_what_is_missing():
 def test_it_ends_when_its_input_does(path: Path):
     hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     done = subprocess.run(
-        [sys.executable, "-m", "respool.cli", "mcp"],
+        [sys.executable, "-m", "respool", "mcp"],
         input=json.dumps(hello) + "\n",
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
         capture_output=True,
@@ -392,7 +392,7 @@ def test_at_a_terminal_it_says_what_it_waits_for_and_an_interrupt_ends_it(path: 
     """Though a thread waits for a line that never comes."""
     pty = pytest.importorskip("pty")
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "respool.cli", "mcp", "--store", str(path)]
+    command = [sys.executable, "-m", "respool", "mcp", "--store", str(path)]
     with subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},

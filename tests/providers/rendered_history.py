@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from respool.providers.registry import PROVIDERS
-from respool.providers.text_styles import CLOSING, NO_TEXT, OPENING, OPENING_WITHOUT_TOOLS
+from respool.providers.text_history import CLOSING, NO_TEXT, OPENING, OPENING_WITHOUT_TOOLS
 from respool.wire.json import get
 from respool.wire.message_identity import strip_breakpoints
 from tests.strategies import HISTORY

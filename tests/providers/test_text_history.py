@@ -12,8 +12,8 @@ import pytest
 import respool
 from respool.policy import Policy
 from respool.providers.registry import PROVIDERS
-from respool.providers.text_styles import STYLES as HOW
-from respool.providers.text_styles import RenderedCall, RenderedResult, fence_text
+from respool.providers.text_history import STYLES as HOW
+from respool.providers.text_history import RenderedCall, RenderedResult, fence_text
 from tests.judges import judge
 from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request
 

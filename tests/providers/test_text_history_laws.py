@@ -16,7 +16,7 @@ import respool
 from respool.compaction.memo import Memo
 from respool.policy import Policy
 from respool.providers.registry import PROVIDERS
-from respool.providers.text_styles import fence_text
+from respool.providers.text_history import fence_text
 from respool.tokens import counter_for, part_tokens
 from tests.judges import JUDGES
 from tests.laws import laws

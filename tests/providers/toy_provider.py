@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from respool.providers.base import (
+    NO_RESULT_TEXT,
     EndRepair,
     OutputMessage,
     Problem,
@@ -23,7 +24,6 @@ from respool.providers.base import (
     Step,
     StepRepair,
 )
-from respool.providers.placeholders import NO_RESULT_TEXT
 from respool.transcript import Part, Ref, Speaker
 from respool.wire.base import HEAD_ROW, Fields, WireFormat
 from respool.wire.json import JSON, Object, compact_json, put

@@ -165,8 +165,8 @@ class Driver:
         self._check_stable(branch, sent, decision)
         # Late is not skipped: what came just in time after all went up with its new edits.
         projects = decision.kind in ("projection", "known-edits")
-        if projects and decision.prefix not in decision.facts.skipped:
-            self.projected.add(decision.prefix)
+        if projects and decision.identity.prefix not in decision.facts.skipped:
+            self.projected.add(decision.identity.prefix)
         answer = self.provider.answer(sent, thinks=thinks)
         lines = self.chance.choice([2, 40, 150])
         text = "".join(f"line {n} {self.chance.random()} of it\n" for n in range(lines))
@@ -375,7 +375,7 @@ class Driver:
         kinds = {decision.kind, last.kind}
         if not kinds <= {"projection", "known-edits"} or decision.moment:
             return
-        if decision.prefix in decision.facts.cold | decision.facts.changed:
+        if decision.identity.prefix in decision.facts.cold | decision.facts.changed:
             return  # a free moment, which another process or an earlier try has noted
         now = [unmarked(one) for one in json.loads(sent)["messages"]]
         if decision.epochs == last.epochs:

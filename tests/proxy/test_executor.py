@@ -153,5 +153,5 @@ def test_a_fact_that_waits_for_its_thread_is_told_at_the_end(tmp_path: Path):
     )
     decider.leave_alone(decision, OWNER)  # and nobody calls what it returns
     decider.close()
-    assert store.facts(decision.conversation).left_alone == {decision.prefix}
+    assert store.facts(decision.identity.conversation).left_alone == {decision.identity.prefix}
     store.close()

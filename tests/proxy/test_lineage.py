@@ -65,11 +65,11 @@ class Server:
     def record(self, made: Decision, time: float, **more: Any) -> None:
         """Have a request written down, as it is some time after its answer."""
         told = record(
-            f"{made.model} {time}",
+            f"{made.identity.model} {time}",
             time=time,
-            conversation=made.conversation,
-            prefix=made.prefix,
-            terms=made.terms,
+            conversation=made.identity.conversation,
+            prefix=made.identity.prefix,
+            terms=made.identity.terms,
             edited=len(made.edits),
             edits=(),
             epochs=made.epochs,
@@ -115,10 +115,13 @@ class TestSideBySide:
         one, provider = Server(store), Signer()
         talks = [Talk(provider, BOUND), Talk(provider, OTHER_BOUND)]
         made = [one.ask(talk, START + 5 * n) for n in range(6) for talk in talks]
-        assert len({each.conversation for each in made}) == 1  # by their first words
+        assert len({each.identity.conversation for each in made}) == 1  # by their first words
         assert {each.moment for each in made[2:]} == {""}
         assert not made[-1].facts.changed
-        assert [each.parent_request.terms.split()[0] for each in made[2:4]] == [BOUND, OTHER_BOUND]
+        assert [each.identity.parent_request.terms.split()[0] for each in made[2:4]] == [
+            BOUND,
+            OTHER_BOUND,
+        ]
 
     def test_one_that_goes_on_keeps_none_of_another_warm(self, store: SQLiteStore):
         one, provider = Server(store), Signer()
@@ -138,7 +141,7 @@ class TestSideBySide:
             one.ask(second, START + n)
         one.ask(second, START + 4, as_it_came=True)
         made = one.ask(first, START + 5)
-        assert (made.kind, made.moment, made.parent_request.sent_as) == (
+        assert (made.kind, made.moment, made.identity.parent_request.sent_as) == (
             "projection",
             "",
             "projection",
@@ -255,7 +258,7 @@ class TestMarks:
         marks = [self.NONE] * 3 + [self.MINUTES] * 3 + [self.HOURS] * 2
         made = self.ask_all(marks, store, restarted=False)
         known = made[-1].facts
-        assert [known.breakpoint_mode_at(one.prefix) for one in made] == [
+        assert [known.breakpoint_mode_at(one.identity.prefix) for one in made] == [
             "none",
             None,
             None,
@@ -265,7 +268,7 @@ class TestMarks:
             "1h",
             None,
         ]
-        assert store.facts(made[-1].conversation).marks == known.marks
+        assert store.facts(made[-1].identity.conversation).marks == known.marks
 
     def test_one_message_decides_nothing(self, store: SQLiteStore):
         assert not self.ask_all([self.MINUTES], store, restarted=False)[0].facts.marks
@@ -302,12 +305,12 @@ class TestMarksOfOthers:
         made = self.ask_all(store, self.CACHED)
         assert [each.breakpoints for each in made] == [None, "none", *["behind"] * 4]
         known = made[-1].facts
-        assert [known.breakpoint_mode_at(each.prefix) for each in made[1:4]] == [
+        assert [known.breakpoint_mode_at(each.identity.prefix) for each in made[1:4]] == [
             None,
             "behind",
             None,
         ]
-        assert store.facts(made[-1].conversation).marks == known.marks
+        assert store.facts(made[-1].identity.conversation).marks == known.marks
 
     def test_who_comes_after_knows_it(self, store: SQLiteStore):
         one, talk = Server(store), Talk(Signer())
@@ -378,7 +381,7 @@ class TestReplicas:
         one.record(one.ask(talk, START + 200), START + 200)
         made = other.ask(talk, START + 200 + HOUR)
         assert (made.moment, len(made.facts.cold)) == ("cold", 1)
-        assert store.facts(made.conversation).cold == made.facts.cold
+        assert store.facts(made.identity.conversation).cold == made.facts.cold
 
     def test_the_first_to_see_it_says_so_for_all(self, store: SQLiteStore):
         """A retry at another server gives the same bytes, whatever its clock says."""
@@ -511,7 +514,7 @@ def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Pat
     store = SQLiteStore(tmp_path / "respool.db")
     one, talk, late = Server(store), Talk(Signer(), BOUND), Event()
     one.ask(talk, START)
-    name = one.ask(talk, START + 1).conversation
+    name = one.ask(talk, START + 1).identity.conversation
     late.set()
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

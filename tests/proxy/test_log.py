@@ -122,7 +122,7 @@ def test_a_closed_standard_error_is_written_to_by_nobody(tmp_path: Path):
     store = tmp_path / "respool.db"
     with provider() as behind:
         upstream = ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}")
-        words = ("-m", "respool.cli", "serve", "--port", "0", *upstream)
+        words = ("-m", "respool", "serve", "--port", "0", *upstream)
         command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, *words]
         world = {**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(store)}
         with subprocess.Popen(command, env=world, stdout=subprocess.PIPE, text=True) as process:

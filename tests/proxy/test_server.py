@@ -63,7 +63,7 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @contextlib.contextmanager
 def served(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command in a process of its own, and its port; without a store of its user's."""
-    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0", *options]
+    command = [sys.executable, "-m", "respool", "serve", "--port", "0", *options]
     with tempfile.TemporaryDirectory() as folder:
         world = {"PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(Path(folder, "respool.db"))}
         process = subprocess.Popen(

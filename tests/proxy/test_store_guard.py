@@ -235,7 +235,7 @@ def test_facts_that_wait_outlive_a_conversation_that_is_not_remembered(tmp_path:
 @contextlib.contextmanager
 def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """`respool serve` in a process of its own, that clips whatever was seen."""
-    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0", "--quiet"]
+    command = [sys.executable, "-m", "respool", "serve", "--port", "0", "--quiet"]
     command += ["--deadline", "30"]  # nothing is late, however slow the machine
     upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
     settings = store.parent / "respool.toml"

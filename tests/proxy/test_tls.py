@@ -31,7 +31,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 def started(folder: Path, to: str, **environment: str) -> subprocess.Popen[str]:
     world = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
     world = {name: value for name, value in world.items() if not name.startswith("SSL_CERT")}
-    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0", "--observe"]
+    command = [sys.executable, "-m", "respool", "serve", "--port", "0", "--observe"]
     return subprocess.Popen(
         [*command, "--upstream", f"anthropic={to}"],
         env={

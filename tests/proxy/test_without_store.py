@@ -117,7 +117,7 @@ class Served:
 def started(store: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
     settings = folder / "respool.toml"
     settings.write_text(EAGER)
-    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "respool", "serve", "--port", "0"]
     return subprocess.Popen(
         [*command, "--policy", str(settings), *options],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(store)},
@@ -208,7 +208,7 @@ def test_a_command_is_run_without_it_too(tmp_path: Path):
     command = [
         sys.executable,
         "-m",
-        "respool.cli",
+        "respool",
         "run",
         "--",
         sys.executable,

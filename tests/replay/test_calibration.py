@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool.pricing import MIN_SAMPLES, Growth, Usage, calibrations
-from respool.replay.calibration import (
+from respool.replay.prompt_cache import HOUR, MINUTES, CharacterMeasure
+from respool.replay.reconciliation import (
     FRAMING,
     TOKENS_PER_SIGNATURE_CHAR,
     Framing,
@@ -20,7 +21,6 @@ from respool.replay.calibration import (
     drops_reasoning,
     infer_evidence,
 )
-from respool.replay.prompt_cache import HOUR, MINUTES, CharacterMeasure
 from respool.replay.recording import DEFAULT_HEAD_TOKENS, infer_cache_lifetime, infer_head_tokens
 from respool.replay.result import SessionResult
 from respool.replay.runner import ReplayOptions, choose_measure, replay_session

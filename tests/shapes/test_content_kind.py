@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respool.shapes import SHAPES, ShapeKind, can_be, classify, shape
-from respool.shapes.frame import split_frame
+from respool.shapes.decoration import split_frame
 from respool.tools.use import CONTENTS, Content
 from tests.shapes.support import accounts_for
 

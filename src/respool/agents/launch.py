@@ -24,16 +24,17 @@ from .base_urls import (
     opencode_remote_config,
     pi_providers,
 )
-from .env_files import (
+from .settings_files import (
     FileVariable,
     Lookup,
+    as_object,
     dotenv_lookup,
     gemini_lookup,
     mini_lookup,
     no_lookup,
+    parse_object,
     qwen_lookup,
 )
-from .settings_files import as_object, parse_object
 
 # Base URLs that include the API version.
 _VERSION_PATHS: Final[dict[Name, str]] = {"gemini": "/v1beta"}

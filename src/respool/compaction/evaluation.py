@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager, nullcontext
 
 from msgspec.structs import replace
 
 from ..edits import TIDIED, Offer, Replace, touched_parts
+from ..forecast.mentions import Mentions
+from ..history.ledger import Ledger
+from ..history.refetches import Refetch, RepeatedRequest, VisibleHistory, find_repeated_request
 from ..passes import OPT_IN, PASSES, Pass
 from ..passes.base import View, is_arrival_pass, is_epoch_pass
+from ..passes.keep_lines import keep_lines
 from ..plugins import pass_name
 from ..policy import Policy
 from ..providers.bound_reasoning import drop_bound_reasoning, first_breaking_part
 from ..shapes.decoration import strip_decoration, strip_escape_codes
-from .analysis import updated_mentions
+from ..tokens import part_tokens
 from .conflicts import choose_compatible
 from .context import Context
 from .offers import OfferDecision, log_offers, validate_offers
@@ -222,3 +226,81 @@ def _take_offers(taken: Sequence[Offer], view: View) -> bool:
             first = touched_parts(offer.edit, state.transcript)[0]
             state.edits.dependencies[first] = offer.depends_on
     return len(taken) > 0
+
+
+# --- analysis of new calls ---------------------------------------------------------------------
+
+
+def update_ledger(state: State, context: Context) -> None:
+    """Add the new calls to the ledger; on a fork, add all calls to a new one."""
+    exchanges, parts = state.transcript.exchanges, state.transcript.parts
+    tools, definitions = context.policy.tools, context.request.definitions
+    analysis = state.analysis
+    first = analysis.ledger_exchanges
+    if not analysis.ledger.extend(
+        first, exchanges=exchanges[first:], parts=parts, tools=tools, definitions=definitions
+    ):
+        analysis.ledger = Ledger()
+        analysis.ledger.extend(
+            0, exchanges=exchanges, parts=parts, tools=tools, definitions=definitions
+        )
+    analysis.ledger_exchanges = len(exchanges)
+
+
+def record_refetches(state: State, context: Context, first: int) -> None:
+    """Record the calls, from this exchange on, that asked again for an earlier result."""
+    edits, refetches = state.edits, state.refetches
+    seen = VisibleHistory(
+        state.transcript, state.analysis.ledger, edits.by_part, edits.claimed, edits.dependencies
+    )
+    for ordinal in range(first, len(state.transcript.exchanges)):
+        again = find_repeated_request(seen, ordinal)
+        if again is None:
+            continue
+        if again.cut is None:
+            refetches.repeated_requests += 1
+        else:
+            refetches.found.append(_describe_refetch(state, context, again, again.cut))
+            refetches.pins |= {ordinal}
+
+
+def _describe_refetch(
+    state: State, context: Context, again: RepeatedRequest, reason: str
+) -> Refetch:
+    index, use = state.transcript, state.analysis.ledger.uses[again.exchange]
+    exchange, earlier = (index.exchanges[one] for one in (again.exchange, again.earlier))
+    assert exchange.result is not None
+    assert earlier.result is not None
+    call = index.parts[exchange.call]
+    result = index.parts[exchange.result]
+    return Refetch(
+        ref=result.ref,
+        earlier=index.parts[earlier.result].ref,
+        tool=call.name,
+        target=use.target or (use.reads[0].path if use.reads else ""),
+        reason=reason,
+        exchange=again.exchange,
+        earlier_exchange=again.earlier,
+        tokens=sum(part_tokens(part, context.counter) for part in (call, result)),
+    )
+
+
+@contextmanager
+def updated_mentions(state: State, context: Context) -> Generator[None]:
+    """Add new units to the index of mentions; on a fork, add all units to a new one.
+
+    The index stays locked inside: no other thread may add to it while an evaluation reads it.
+    """
+    if context.policy.eager and keep_lines not in context.passes:
+        yield  # no pass reads it
+        return
+    analysis, units, parts = state.analysis, state.transcript.units, state.transcript.parts
+    first, analysis.mentioned_units = analysis.mentioned_units, len(units)
+    with analysis.mentions.lock:
+        if analysis.mentions.extend(units, parts, first):
+            yield
+            return
+    analysis.mentions = Mentions()
+    with analysis.mentions.lock:
+        analysis.mentions.extend(units, parts, 0)
+        yield

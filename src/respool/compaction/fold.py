@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..edits import FOLDED
 from ..facts import Facts
 from ..limits import held_media
-from ..markers import find_marker
+from ..markers import find_marker, find_mimicry
 from ..passes.protections import find_fetched_back
 from ..pricing import BREAKPOINT_USAGES, rates_for
 from ..providers.base import Step, StepRepair, split_steps, track_reads, tracked_reads
@@ -21,10 +21,8 @@ from ..transcript import Part
 from ..wire.json import JSON, Object
 from ..wire.message_identity import count_breakpoints, with_string_content
 from .advice import give_advice, withdraw_if_over
-from .analysis import record_refetches, update_ledger
 from .context import Context
-from .evaluation import evaluate, evaluate_arrivals
-from .mimicry import find_mimicry
+from .evaluation import evaluate, evaluate_arrivals, record_refetches, update_ledger
 from .state import Prefix, RepairedStep, State
 from .window import is_due, record_fullness
 

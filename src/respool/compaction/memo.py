@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..edits import Edit, Replace
 from ..transcript import Part
-from ..wire.layout_cache import LayoutCache
+from ..wire.layout import LayoutCache
 from .state import State
 
 PrefixKey = bytes

@@ -35,8 +35,7 @@ from ..providers.bound_reasoning import (
 )
 from ..transcript import ReadOnlyTranscript, Unit
 from .conflicts import choose_compatible
-from .context import Context
-from .cost_model import BoundaryTerms, refetch_cost, token_cost
+from .context import BoundaryTerms, Context, refetch_cost, token_cost
 from .state import State, WaitingOffers
 from .window import is_over_window
 

@@ -19,8 +19,7 @@ from ..wire.base import NewMessage, Piece, RequestBody, SourceRun, split_run
 from ..wire.json import JSON
 from ..wire.message_identity import count_breakpoints
 from .context import Context
-from .row_cache import RowChanges, SettledRows
-from .state import RepairedStep, State
+from .state import RepairedStep, RowChanges, SettledRows, State
 
 
 def row_changes(state: State) -> dict[int, RowChanges]:

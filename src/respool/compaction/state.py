@@ -1,27 +1,267 @@
-"""State of a fold after a number of messages, in parts that copy themselves."""
+"""State of a fold after a number of messages, in parts that copy themselves.
+
+Two parts have logic of their own: the edits in force with their dependencies and originals, and the
+cache of rows, which holds bytes and pieces of a projection that later requests reuse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..edits import Edit, Offer
+from ..edits import (
+    FOLDED,
+    Advise,
+    DropExchange,
+    Edit,
+    Offer,
+    PlaceBreakpoint,
+    Replace,
+    touched_parts,
+    touched_rows,
+)
 from ..facts import BreakpointMode, Facts
 from ..forecast.mentions import Mentions
 from ..history.ledger import Ledger
 from ..history.refetches import Refetch
 from ..limits import HeldMedia, RequestLimits, limits_for
+from ..markers import Mimicry, append_advice, reference
 from ..providers.base import Repair, RuleState
+from ..summaries.batch import AttachedOriginal, render_exchanges
 from ..tokens import TokenCounter, part_tokens
-from ..transcript import Part, TranscriptIndex
+from ..transcript import Part, ReadOnlyTranscript, TranscriptIndex
+from ..wire.base import Piece
 from ..wire.json import JSON
 from .context import Context
-from .edit_set import EditSet
-from .mimicry import Mimicry
 from .offers import OfferRecord
-from .row_cache import RowCache
+
+Original = str | tuple[int, ...]  # a text, or the exchanges that a record is rendered from
+
+
+class EditSet(Struct):
+    """Edits in force by part, with the parts they touch and the originals they replace."""
+
+    by_part: dict[int, Edit] = field(default_factory=dict[int, Edit])
+    claimed: set[int] = field(default_factory=set[int])  # all parts that these edits touch
+    advice: dict[int, Advise] = field(default_factory=dict[int, Advise])  # by part, beside edits
+    dependencies: dict[int, tuple[int, ...]] = field(  # by part: the parts its edit needs whole
+        default_factory=dict[int, tuple[int, ...]]
+    )
+    originals: dict[str, Original] = field(default_factory=dict[str, Original])
+    external: set[str] = field(default_factory=set[str])  # references of originals not held here
+    saved: int = 0  # tokens, advice included
+
+    def copy(self) -> EditSet:
+        """Return a set that can change apart from this one."""
+        return EditSet(
+            by_part=self.by_part.copy(),
+            claimed=self.claimed.copy(),
+            advice=self.advice.copy(),
+            dependencies=self.dependencies.copy(),
+            originals=self.originals.copy(),
+            external=self.external.copy(),
+            saved=self.saved,
+        )
+
+    def dependents(self) -> dict[int, set[int]]:
+        """The parts that edits need whole, each with the parts of those edits."""
+        found: dict[int, set[int]] = {}
+        for dependent, parts in self.dependencies.items():
+            for part in parts:
+                found.setdefault(part, set()).add(dependent)
+        return found
+
+    def text_of(self, part: int, transcript: ReadOnlyTranscript) -> str:
+        """The text of a part in the projection, without advice."""
+        edit = self.by_part.get(part)
+        return edit.text if isinstance(edit, Replace) else transcript.parts[part].text
+
+    def take(
+        self, edit: Edit, transcript: ReadOnlyTranscript, media: Collection[int]
+    ) -> Collection[int]:
+        """Put an edit in force in place of those on the same parts; return the changed rows.
+
+        `media` are the parts whose original stays in the request.
+        """
+        if isinstance(edit, Advise):
+            return self._advise(edit)
+        parts = touched_parts(edit, transcript)
+        rows = set(touched_rows(edit, transcript))
+        for part in parts:
+            self._remove(part)
+            if isinstance(edit, DropExchange) or edit.reason == FOLDED:
+                rows.update(self.withdraw_advice(part))
+        self.by_part[parts[0]] = edit
+        self.claimed.update(parts)
+        self.saved += edit.saved
+        self._keep_originals(edit, parts, transcript, media)
+        return rows
+
+    def withdraw(self, part: int, transcript: ReadOnlyTranscript) -> Collection[int]:
+        """Restore the text of a part; return the changed rows."""
+        edit = self.by_part.get(part)
+        if edit is None:
+            return ()
+        self._remove(part)
+        self.claimed.difference_update(touched_parts(edit, transcript))
+        return touched_rows(edit, transcript)
+
+    def withdraw_advice(self, part: int) -> Collection[int]:
+        """Remove the advice of a part; return the changed rows."""
+        before = self.advice.pop(part, None)
+        if before is None:
+            return ()
+        self.saved -= before.saved
+        return (before.ref.row,)
+
+    def recount_advice(
+        self, parts: Iterable[int], transcript: ReadOnlyTranscript, counter: TokenCounter
+    ) -> Collection[int]:
+        """Count again the tokens that advice adds to changed parts; return the changed rows."""
+        rows: list[int] = []
+        for part in self.advice.keys() & set(parts):
+            edit, text = self.advice[part], self.text_of(part, transcript)
+            saved = counter.count(text) - counter.count(append_advice(text, edit.text))
+            rows += self._advise(replace(edit, saved=saved))
+        return rows
+
+    def _advise(self, edit: Advise) -> Collection[int]:
+        """Add advice to a result, beside whatever edit is in force there."""
+        self.withdraw_advice(edit.part)
+        self.advice[edit.part] = edit
+        self.saved += edit.saved
+        return (edit.ref.row,)
+
+    def _remove(self, part: int) -> None:
+        before = self.by_part.pop(part, None)
+        self.dependencies.pop(part, None)
+        if before is not None:
+            self.saved -= before.saved
+
+    def _keep_originals(
+        self,
+        edit: Edit,
+        parts: Iterable[int],
+        transcript: ReadOnlyTranscript,
+        media: Collection[int],
+    ) -> None:
+        if isinstance(edit, Replace):
+            if edit.stands_for:
+                self.originals[edit.original] = edit.stands_for
+            elif edit.part not in media:
+                self.originals[edit.original] = transcript.parts[edit.part].text
+            else:
+                self.external.add(edit.original)
+        elif not isinstance(edit, PlaceBreakpoint | Advise):
+            texts = (transcript.parts[part].text for part in parts)
+            self.originals |= {reference(text): text for text in texts if text}
+
+
+class LazyOriginals(Mapping[str, str]):
+    """Originals by reference; records and media blocks are rendered on access."""
+
+    def __init__(
+        self,
+        originals: Mapping[str, Original],
+        *,
+        media: Mapping[str, int],
+        transcript: ReadOnlyTranscript,
+        attached: Mapping[int, AttachedOriginal],
+        media_block: Callable[[int], str],
+    ) -> None:
+        self._originals = originals
+        self._media = media  # parts by reference
+        self._transcript = transcript
+        self._attached = attached
+        self._media_block = media_block  # JSON of a part's block
+
+    def __getitem__(self, ref: str) -> str:
+        if ref in self._media:
+            return self._media_block(self._media[ref])
+        original = self._originals[ref]
+        if isinstance(original, str):
+            return original
+        return "".join(render_exchanges(self._transcript, original, self._attached))
+
+    def __contains__(self, ref: object) -> bool:
+        return ref in self._originals or ref in self._media
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(chain(self._originals, self._media)))
+
+    def __len__(self) -> int:
+        return len(self._originals) + sum(ref not in self._originals for ref in self._media)
+
+    def __reduce__(self) -> tuple[type[dict[str, str]], tuple[dict[str, str]]]:
+        """Pickle as a plain dict of texts."""
+        return dict, (dict(self),)
+
+    def __repr__(self) -> str:
+        return f"Originals({len(self):,})"
+
+
+class RowChanges(Struct, gc=False):
+    """All changes of edits to one row."""
+
+    replaced: tuple[Replace, ...] = ()
+    advised: tuple[Advise, ...] = ()
+    marked: tuple[PlaceBreakpoint, ...] = ()
+    removed: tuple[Part, ...] = ()
+    unbound: bool = False
+
+
+class SettledRows(Struct, frozen=True, kw_only=True):
+    """The output of the first rows of a history, until an edit changes one of them."""
+
+    end: int  # the first row after them
+    pieces: tuple[Piece, ...]
+    changed_sources: frozenset[int]  # source messages among them that do not go out unchanged
+    steps: int  # the number of steps read when they were settled
+    prefix: bytes  # the hash of the history there
+    variable_pieces: dict[int, int]  # rows that are encoded for each request: their pieces' indexes
+    lasting: int  # the first row changed by the repair of the end; `end`: none is
+
+
+class RenderedRows(Struct):
+    """Derived values of a projection, shared by all states with the same edits in force."""
+
+    changes: dict[int, RowChanges] | None = None  # by row
+    variable_rows: frozenset[int] = frozenset()  # rows among them whose bytes are not cached
+    rows_before_removed: frozenset[int] = frozenset()  # rows before one that loses a part
+    edits: tuple[Edit, ...] | None = None  # in the order of the history
+    edition: int = 0  # a number of these edits alone, in this process
+    settled: SettledRows | None = None
+
+
+class RowCache(Struct):
+    """Encoded rows of a projection."""
+
+    encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows
+    encoded_at_end: dict[int, bytes] = field(default_factory=dict[int, bytes])  # repaired for it
+    shared: RenderedRows = field(default_factory=RenderedRows)
+
+    @property
+    def edition(self) -> int:
+        """The number of the edits in force."""
+        return self.shared.edition
+
+    def copy(self) -> RowCache:
+        """Return a cache that can change apart from this one."""
+        return RowCache(self.encoded.copy(), self.encoded_at_end.copy(), self.shared)
+
+    def forget(self, rows: Collection[int]) -> None:
+        """Drop everything that depends on these rows."""
+        for row in rows:
+            self.encoded.pop(row, None)
+            self.encoded_at_end.pop(row, None)
+        settled = self.shared.settled
+        if settled is not None and min(rows, default=0) < settled.end:
+            settled = None
+        self.shared = RenderedRows(settled=settled)  # other states share the old one
+
 
 NEAR_RATIO = 0.8  # of a window; beyond it tokens are counted exactly
 _ESTIMATE_ERROR_RATIO = 0.1  # of all estimated tokens: the largest error of the estimate

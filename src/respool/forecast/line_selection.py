@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..markers import gap_line
-from ..shapes.frame import split_frame
+from ..shapes.decoration import split_frame
 from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
 from .line_codes import HAS_NAMES, LINE_FORMATS
 from .mentions import Mentions

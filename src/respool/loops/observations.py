@@ -20,7 +20,7 @@ from ..history.failures import (
 )
 from ..history.ledger import text_hash
 from ..markers import ADVICE_START
-from ..shapes.frame import split_frame
+from ..shapes.decoration import split_frame
 from ..tools.use import Use
 
 REFUSAL_PREFIX: Final = "[respool refused: "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from mcp.server.lowlevel import Server
@@ -18,10 +20,264 @@ from mcp_types import (
     Tool,
     ToolAnnotations,
 )
+from msgspec import Struct
 
 from ..errors import RespoolError
-from ..store import Store
-from .handlers import ToolAnswer, ToolCallError, answer_expand, answer_history
+from ..line_search import Unsearchable, searcher
+from ..store import ConversationSummary, RecordedEdit, RequestRecord, Store
+
+MAX_ANSWER_CHARS: Final = (
+    40_000  # characters, about 10,000 tokens; agents truncate longer answers themselves
+)
+
+
+class ToolCallError(RespoolError):
+    """Error of a tool call; the message is a sentence for the model."""
+
+
+class ToolAnswer(Struct, frozen=True):
+    """Requested text, and a separate note about it."""
+
+    text: str
+    remark: str = ""
+
+
+def paginate(text: str, skip: int, remark: str = "", narrow_hint: str = "") -> ToolAnswer:
+    """Page of a text from an offset; the note says how to get the rest."""
+    if skip and skip >= len(text):
+        raise ToolCallError(f"skip={skip} is not allowed: there are {len(text):,} characters.")
+    page = (
+        text[skip:]
+        if len(text) - skip <= MAX_ANSWER_CHARS
+        else _whole_lines(text[skip : skip + MAX_ANSWER_CHARS])
+    )
+    end = skip + len(page)
+    if end == len(text):
+        return ToolAnswer(page, remark)
+    more = (
+        f"These are the characters {skip + 1:,} to {end:,} of {len(text):,}. "
+        f"For the next ones call again with skip={end}. {narrow_hint}"
+    )
+    return ToolAnswer(page, f"{remark} {more}".strip())
+
+
+def _whole_lines(text: str) -> str:
+    """Cut at the last line break, unless the first line is longer."""
+    return text[: text.rfind("\n") + 1] or text
+
+
+_REF: Final = re.compile(r"(?:^|\bref )([a-z2-7]{20})(?![a-z0-9])", re.ASCII)
+_RANGE: Final = re.compile(r"(\d{1,9})(?:\s*[-:–]\s*(\d{1,9})?)?", re.ASCII)
+_FIRST_OR_LAST: Final = re.compile(r"(first|last)\s+(\d{1,9})(?:\s+lines)?", re.ASCII)
+_LAST_LINE: Final = 10**9
+_MAX_QUOTED_CHARS: Final = 60
+
+
+def parse_reference(arguments: Mapping[str, Any]) -> str:
+    """Parse a reference, alone or inside its marker."""
+    given = arguments.get("ref")
+    found = _REF.search(given.strip()) if isinstance(given, str) else None
+    if found is None:
+        raise ToolCallError(
+            f"ref={_quote(given)} is no reference. It stands in the marker, behind the word "
+            '"ref": twenty characters, of a-z and 2-7.'
+        )
+    return found[1]
+
+
+def parse_lines(arguments: Mapping[str, Any], count: int) -> tuple[int, int] | None:
+    """Parse a range of lines; None: all lines."""
+    given = arguments.get("lines")
+    text = str(given).strip().lower() if type(given) in (str, int) else ""
+    if given is None or given == "":
+        return None
+    if end := _FIRST_OR_LAST.fullmatch(text):
+        number = int(end[2])
+        return (1, number) if end[1] == "first" else (max(1, count - number + 1), _LAST_LINE)
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise ToolCallError(
+            f'lines={_quote(given)} is not allowed; write "120-180", "120-" for all from there '
+            'on, "first 40" or "last 40".'
+        )
+    first = int(found[1])
+    return first, int(found[2] or (first if text.isdigit() else _LAST_LINE))
+
+
+def parse_text(arguments: Mapping[str, Any], name: str) -> str | None:
+    """Parse an optional text; an empty one counts as missing."""
+    given = arguments.get(name)
+    if given is None or given == "":
+        return None
+    if not isinstance(given, str):
+        raise ToolCallError(f"{name}={_quote(given)} is not allowed; allowed is a text.")
+    return given
+
+
+def parse_number(arguments: Mapping[str, Any], name: str, default: int, minimum: int) -> int:
+    """Parse an optional whole number."""
+    given = arguments.get(name)
+    number = default if given is None else given
+    if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 10:
+        number = int(number)
+    if type(number) is not int or number < minimum:
+        raise ToolCallError(
+            f"{name}={_quote(given)} is not allowed; allowed is a whole number from {minimum} on."
+        )
+    return number
+
+
+def _quote(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}…"
+
+
+_MAX_LISTED_LINES: Final = 40  # max line numbers listed in a note
+_NARROW_HINT: Final = "For less of it, give lines or a pattern."
+
+
+def answer_expand(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Answer `respool_expand`: the original behind a marker."""
+    ref = parse_reference(arguments)
+    text = store.original(ref, None)
+    if text is None:
+        raise ToolCallError(
+            f"No original is kept under {ref}: it was never there, is too old, or was forgotten. "
+            "What it said may be had where it came from: run the tool again."
+        )
+    skip = parse_number(arguments, "skip", 0, 0)
+    pattern = parse_text(arguments, "pattern")
+    chosen = parse_lines(arguments, len(_split_lines(text)))
+    if chosen is None and pattern is None:
+        return paginate(text, skip, narrow_hint=_NARROW_HINT)
+    return _select_lines(_split_lines(text), chosen, pattern, skip)
+
+
+def _select_lines(
+    lines: list[str], chosen: tuple[int, int] | None, pattern: str | None, skip: int
+) -> ToolAnswer:
+    """Select lines by range and pattern, with their numbers."""
+    count = len(lines)
+    first, last = chosen or (1, count)
+    if not 1 <= first <= last or first > max(count, 1):
+        raise ToolCallError(
+            f"There are no lines {first}-{last} here: this original has the lines 1-{count}."
+        )
+    last = min(last, count)
+    if pattern is None:
+        remark = f"These are the lines {first:,}-{last:,} of {count:,}."
+        return paginate("".join(lines[first - 1 : last]), skip, remark, _NARROW_HINT)
+    fits = _compile_pattern(pattern)
+    found = [at for at in range(first, last + 1) if fits(lines[at - 1].removesuffix("\n"))]
+    said = f"{len(found):,} of the lines {first:,}-{last:,} fit the pattern"
+    if not found:
+        return ToolAnswer("", f"{said}; this original has {count:,} lines.")
+    return paginate(
+        "".join(lines[at - 1] for at in found),
+        skip,
+        f"{said}: {_list_numbers(found)}.",
+        _NARROW_HINT,
+    )
+
+
+def _compile_pattern(pattern: str) -> Callable[[str], bool]:
+    try:
+        return searcher(pattern)
+    except Unsearchable as error:
+        raise ToolCallError(f"This pattern is not allowed: {error}.") from None
+
+
+def _split_lines(text: str) -> list[str]:
+    """Split a text into lines with their ends, counted as markers count."""
+    *ended, rest = text.split("\n")
+    return [f"{line}\n" for line in ended] + ([rest] if rest else [])
+
+
+def _list_numbers(numbers: list[int]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:_MAX_LISTED_LINES])
+    left = len(numbers) - _MAX_LISTED_LINES
+    return f"{shown} and {left:,} more" if left > 0 else shown
+
+
+LATEST: Final = "latest"
+_DEFAULT_CONVERSATIONS: Final = 20
+_DEFAULT_REQUESTS: Final = 20
+_MAX_ROWS: Final = 500  # max conversations or requests in one answer
+
+
+def answer_history(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Answer `respool_history`: recent conversations, or the last requests of one."""
+    name, skip = parse_text(arguments, "conversation"), parse_number(arguments, "skip", 0, 0)
+    limit = min(
+        _MAX_ROWS,
+        parse_number(arguments, "limit", _DEFAULT_REQUESTS if name else _DEFAULT_CONVERSATIONS, 1),
+    )
+    if name is None:
+        return _list_conversations(store, limit, skip)
+    return _list_requests(store, _resolve_name(store, name), limit, skip)
+
+
+def _list_conversations(store: Store, limit: int, skip: int) -> ToolAnswer:
+    found = store.conversations(None, limit=limit)
+    if not found:
+        return ToolAnswer("", "No conversation is recorded yet.")
+    text = "".join(f"{_conversation_line(one)}\n" for one in found)
+    remark = "The latest first. Name one as `conversation` to see its requests and edits."
+    return paginate(text, skip, remark)
+
+
+def _resolve_name(store: Store, name: str) -> str:
+    if name != LATEST:
+        return name
+    found = store.conversations(None, limit=1)
+    if not found:
+        raise ToolCallError("No conversation is recorded yet.")
+    return found[0].name
+
+
+def _list_requests(store: Store, name: str, limit: int, skip: int) -> ToolAnswer:
+    every = store.requests(name, None, limit=100_000)
+    if not every:
+        raise ToolCallError(
+            f"No request of a conversation {name!r:.60} is recorded. Ask without `conversation` "
+            "for those that are."
+        )
+    shown = every[-limit:]
+    text = "".join(f"{line}\n" for one in shown for line in _request_lines(store, one))
+    remark = f"These are the last {len(shown):,} of {len(every):,} requests, in their order."
+    return paginate(text, skip, remark)
+
+
+def _conversation_line(conversation: ConversationSummary) -> str:
+    return (
+        f"{conversation.name}  "
+        f"{_format_time(conversation.started)} to {_format_time(conversation.last)}  "
+        f"{conversation.format} {conversation.model}  "
+        f"{conversation.requests:,} requests  "
+        f"{conversation.tokens_before:,} tokens, {conversation.saved:,} saved"
+    )
+
+
+def _request_lines(store: Store, record: RequestRecord) -> Iterator[str]:
+    """Lines of a request: one for itself, one for each edit."""
+    fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
+    broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
+    yield (
+        f"{_format_time(record.time)}  {record.model}  status {record.status}  "
+        f"{record.tokens_before:,} tokens, "
+        f"{record.saved:,} saved{broke}{fallback}"
+    )
+    yield from (_edit_line(edit) for edit in store.edits(record.id, None) or ())
+
+
+def _edit_line(edit: RecordedEdit) -> str:
+    ref = f"  ref {edit.ref}" if edit.ref else ""
+    return f"  {edit.reason} at {edit.place}: {edit.evidence}  {edit.saved:,} tokens{ref}"
+
+
+def _format_time(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
 
 SERVER_NAME: Final = "respool"
 EXPAND_TOOL: Final = "respool_expand"  # respool.tools.identity recognizes it with any prefix

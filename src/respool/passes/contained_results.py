@@ -13,8 +13,7 @@ from ..history.line_index import NUMBERED
 from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
 from ..tools.use import END_OF_FILE, Span
-from .base import View, acts
-from .exchanges import call_label, is_intact
+from .base import View, acts, call_label, is_intact
 
 _MIN_CHARS = 256  # shorter reads are left unchanged
 _MAX_FILE_EVENTS = 32  # latest reads and writes of a file that are checked

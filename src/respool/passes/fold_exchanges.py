@@ -32,8 +32,7 @@ from ..summaries.batch import (
 from ..summaries.call_summary import CallSummary
 from ..summaries.outcome import count_lines
 from ..transcript import Exchange, Unit
-from .base import View
-from .exchanges import deed_in_view
+from .base import View, deed_in_view
 from .protections import FETCHED_AGAIN, Protections
 
 _FOLDED_REASON: Final = "folded"

@@ -11,8 +11,7 @@ from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
 from ..tools.use import Use
 from ..transcript import Part
-from .base import View, acts
-from .exchanges import call_label, is_intact
+from .base import View, acts, call_label, is_intact
 
 _MIN_BYTES = 256  # shorter results are left unchanged
 _MAX_ERROR_LINE_CHARS = 300  # longer error lines are not repeated

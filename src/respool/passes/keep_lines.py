@@ -15,7 +15,7 @@ from ..forecast.model import forecast_lines, line_calibration
 from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
 from ..markers import OmissionMarker, has_gaps, reference
 from ..policy import Policy
-from ..shapes.frame import split_frame
+from ..shapes.decoration import split_frame
 from ..summaries.outcome import parse_outcome
 from ..tools.use import Use
 from ..transcript import Part, Unit

@@ -12,10 +12,9 @@ from ..history.failures import MAX_OPEN_ERROR_CHARS, is_failed_call
 from ..history.line_index import LineIndex, NumberedLine, match_end, parse_line
 from ..markers import OmissionMarker, find_marker, gap_line, has_gaps, reference
 from ..policy import Policy
-from ..shapes.frame import split_frame
+from ..shapes.decoration import split_frame
 from ..transcript import Exchange
-from .base import View, acts
-from .exchanges import call_label, is_intact
+from .base import View, acts, call_label, is_intact
 
 REASON: Final = "shown_before"
 _MIN_CHARS: Final = 600  # shorter results are left unchanged

@@ -19,8 +19,7 @@ from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
 from ..tools.use import Use
 from ..transcript import Exchange, Part
-from .base import View
-from .exchanges import call_label
+from .base import View, call_label
 
 _MIN_CHARS = 300  # a line and a marker in place of fewer characters save nothing
 _MAX_OUTCOMES = 20  # outcomes of one operation on one target that are checked

@@ -12,11 +12,10 @@ from ..history.failures import is_failed, is_failed_call
 from ..history.ledger import FileEvent
 from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
-from ..shapes.frame import is_truncated
+from ..shapes.decoration import is_truncated
 from ..tools.use import END_OF_FILE, Span
 from ..transcript import Exchange, Part
-from .base import View
-from .exchanges import call_label, is_intact
+from .base import View, call_label, is_intact
 
 _MIN_CHARS = 300  # a marker in place of fewer characters saves nothing
 _MAX_FILE_EVENTS = 50  # latest reads and writes of one file that are checked

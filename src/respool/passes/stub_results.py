@@ -12,8 +12,7 @@ from ..summaries.call_summary import CallSummary, Stub, build_stub
 from ..summaries.outcome import count_lines
 from ..tools.use import Use
 from ..transcript import Exchange
-from .base import View
-from .exchanges import deed_in_view
+from .base import View, deed_in_view
 
 _MIN_CHARS: Final = 400  # a line and its marker in place of fewer characters save too little
 _MAX_OPEN_ERROR_CHARS: Final = 2_000  # shorter open errors stay whole

@@ -9,8 +9,7 @@ from ..history.failures import is_failed_call
 from ..policy import Policy
 from ..providers.bound_reasoning import binding_of
 from ..transcript import Exchange, Unit
-from .base import View
-from .exchanges import call_label
+from .base import View, call_label
 
 _MIN_CHARS = 300  # of arguments: shorter ones hardly hold a file
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from ..wire.base import FORMATS, Fields, FormatName
 from ..wire.json import JSON
-from .anthropic.provider import ANTHROPIC
+from .anthropic import ANTHROPIC
 from .base import Codec, Problem, Provider, RuleState, split_steps
-from .gemini.provider import GEMINI
-from .openai_chat.provider import OPENAI_CHAT
-from .openai_responses.provider import OPENAI_RESPONSES
+from .gemini import GEMINI
+from .openai_chat import OPENAI_CHAT
+from .openai_responses import OPENAI_RESPONSES
 
 PROVIDERS: dict[FormatName, Provider] = {}
 

@@ -140,8 +140,8 @@ class Compactor:
         summary = flight.summary = CompactionSummary(
             sent="observed" if observe else decision.kind,
             operation=flight.request.operation,
-            model=decision.model[:_MAX_MODEL_CHARS],
-            conversation=decision.conversation,
+            model=decision.identity.model[:_MAX_MODEL_CHARS],
+            conversation=decision.identity.conversation,
             tokens_before=decision.tokens_before,
             tokens_saved=max(0, decision.tokens_before - decision.tokens_after),
             fallback=_fallback_code(decision),
@@ -395,7 +395,7 @@ class Compactor:
         response = flight.response
         if not request.is_count:
             self._decider.note_usage(decision, response.usage)
-        is_recorded = bool(decision.conversation) and not request.is_count
+        is_recorded = bool(decision.identity.conversation) and not request.is_count
         if is_recorded:
             # Now, and not when the record is written: the next request may end before that.
             flight.new_edits = self._decider.take_new_edits(decision)

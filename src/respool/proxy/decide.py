@@ -32,7 +32,7 @@ from .cache_state import (
 )
 from .conversation import Conversation, Conversations, StoreGuard, Turn, conversation_id, edit_key
 from .lineage import ParentRequest, parent_prefix
-from .middleware import NO_FACTS, Decision, ParsedRequest
+from .middleware import NO_FACTS, Decision, Findings, ParsedRequest, RequestIdentity
 
 LEFT_ALONE: Final = "left alone"
 BYPASSED: Final = "bypassed"
@@ -168,7 +168,7 @@ class Decider:
 
     def note_accepted(self, request: ParsedRequest, decision: Decision) -> None:
         """The provider accepted a request; the next decision depends on that."""
-        known = self._conversations.get(decision.conversation)
+        known = self._conversations.get(decision.identity.conversation)
         if known is None or request.is_count:
             return
         # An observed projection counts as sent, so that the savings show as if it were.
@@ -176,14 +176,14 @@ class Decider:
         known.is_edited |= _changes_content(decision.edits) and not self._observe
         latest = SentRequest(
             time=request.time,
-            terms=decision.terms,
+            terms=decision.identity.terms,
             sent_as="original" if decision.kind == "original" else "projection",
             size=decision.tokens_before,
             epochs=decision.epochs,
-            output=decision.output,
+            output=decision.identity.output,
         )
-        if decision.prefix:
-            known.lineage.note_accepted(decision.prefix, latest, decision.parent)
+        if decision.identity.prefix:
+            known.lineage.note_accepted(decision.identity.prefix, latest, decision.identity.parent)
 
     def note_failed(self, decision: Decision, status: int) -> bool:
         """A projection failed by an unclear status. True: try the original.
@@ -206,7 +206,7 @@ class Decider:
 
     def note_usage(self, decision: Decision, usage: Usage | None) -> None:
         """The usage of a response may show a cache that the client did not ask for."""
-        known = self._conversations.get(decision.conversation)
+        known = self._conversations.get(decision.identity.conversation)
         if known is not None and is_cached_by_gateway(decision, usage):
             known.is_cached_by_gateway = True
 
@@ -217,7 +217,7 @@ class Decider:
 
     def take_new_edits(self, decision: Decision) -> tuple[Edit, ...]:
         """The edits of a decision that no earlier one had; they count as recorded from now on."""
-        known = self._conversations.get(decision.conversation)
+        known = self._conversations.get(decision.identity.conversation)
         if known is None:
             return decision.edits
         new = known.new_edits(decision.edits, decision.edition)
@@ -230,7 +230,7 @@ class Decider:
 
         A reader of a record assumes that all its facts are written: they are written with it.
         """
-        id = decision.conversation
+        id = decision.identity.conversation
         known = self._conversations.get(id) or self._guard.pending(id)
         return NO_FACTS if known is None else known.pending_facts
 
@@ -239,8 +239,8 @@ class Decider:
 
         That holds at once. The function that is returned writes it to the store.
         """
-        known = self._conversations.add(Conversation(decision.conversation, owner))
-        here = Facts(left_alone=frozenset({decision.prefix}))
+        known = self._conversations.add(Conversation(decision.identity.conversation, owner))
+        here = Facts(left_alone=frozenset({decision.identity.prefix}))
         self._guard.learn(known, here, pending=not self._observe)
         return lambda: self._guard.write_facts(known)
 
@@ -374,19 +374,12 @@ class Decider:
         repairs: tuple[Repair, ...],
         seen: _Known,
     ) -> Decision:
-        request, history = turn.request, turn.history
+        request = turn.request
         turn.conversation.bytes_per_token = len(request.body) / max(1, folded.tokens_before)
         return Decision(
             kind="projection",
             body=None if body is request.body else body,
-            conversation=turn.conversation.id,
-            session=turn.session(),
-            prefix=folded.prefix,
-            parent=parent_prefix(folded.boundaries),
-            parent_request=self._previous(turn, folded.boundaries),
-            model=history.model,
-            terms=history.terms(),
-            output=folded.output,
+            identity=self._identity(turn, folded.prefix, folded.boundaries, folded.output),
             facts=seen.facts,
             breakpoints=folded.breakpoints,
             moment=seen.moment,
@@ -397,10 +390,26 @@ class Decider:
             edits=folded.edits,
             edition=folded.edition,
             dropped=self._dropped(turn, folded),
-            repairs=repairs,
-            failures=folded.failures,
-            refetched=_observed(lambda: tuple(map(_refetched, folded.last_refetched()))),
-            loops=_observed(lambda: tuple(folded.last_loops())),
+            findings=Findings(
+                repairs=repairs,
+                failures=folded.failures,
+                refetched=_observed(lambda: tuple(map(_refetched, folded.last_refetched()))),
+                loops=_observed(lambda: tuple(folded.last_loops())),
+            ),
+        )
+
+    def _identity(
+        self, turn: Turn, prefix: str, boundaries: list[bytes], output: int = 0
+    ) -> RequestIdentity:
+        return RequestIdentity(
+            conversation=turn.conversation.id,
+            session=turn.session(),
+            prefix=prefix,
+            parent=parent_prefix(boundaries),
+            parent_request=self._previous(turn, boundaries),
+            model=turn.history.model,
+            terms=turn.history.terms(),
+            output=output,
         )
 
     def _dropped(self, turn: Turn, folded: FoldedRequest) -> dict[str, str]:
@@ -495,7 +504,7 @@ class Decider:
         known, history, request = turn.conversation, turn.history, turn.request
         facts, boundaries = known.facts, history.boundaries()
         parent = self._parent(turn, boundaries)
-        previous = self._previous(turn, boundaries)
+        identity = self._identity(turn, history.prefix, boundaries)
         # Another server may have sent edits whose record is not written yet.
         is_doubted = known.is_edited or self._shared_store or parent.is_lost or without_reasoning
         if is_doubted and history.is_bound:
@@ -509,17 +518,11 @@ class Decider:
             kind="original",
             body=body,
             reason=reason,
-            conversation=known.id,
-            session=turn.session(),
-            prefix=history.prefix,
-            parent=parent_prefix(boundaries),
-            parent_request=previous,
-            model=history.model,
-            terms=history.terms(),
+            identity=identity,
             facts=facts,
             tokens_before=tokens,
             tokens_after=tokens,
-            epochs=previous.epochs,
+            epochs=identity.parent_request.epochs,
             edits=edits,
         )
 

@@ -62,13 +62,9 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         return self.operation == "count"
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision on a request: the body that is sent upstream, and all that is recorded."""
+class RequestIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation of a request, its place in that, and its terms."""
 
-    kind: Kind = "untouched"
-    body: bytes | None = None  # None: the bytes that came
-    reason: str = ""  # why it is no projection
-    # where it belongs
     conversation: str = ""
     session: str = ""
     prefix: str = ""  # the hash of its history
@@ -77,6 +73,24 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     terms: str = ""  # the model and the tools that it names
     output: int = 0  # tokens that it asks for; 0: not known
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """Findings about a history that are only recorded."""
+
+    repairs: tuple[Repair, ...] = ()
+    failures: Mapping[str, str] = {}  # by pass
+    refetched: tuple[RefetchedResult, ...] = ()  # results that bring again what was taken out
+    loops: tuple[str, ...] = ()  # loops that the latest results show, a sentence or two each
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision on a request: the body that is sent upstream, and all that is recorded."""
+
+    kind: Kind = "untouched"
+    body: bytes | None = None  # None: the bytes that came
+    reason: str = ""  # why it is no projection
+    identity: RequestIdentity = RequestIdentity()
     # what it depends on
     facts: Facts = NO_FACTS
     breakpoints: BreakpointMode | None = None  # the client's cache breakpoints, if known
@@ -89,10 +103,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     edits: tuple[Edit, ...] = ()
     edition: int = 0  # the same number for the very same edits; 0: not known
     dropped: Mapping[str, str] = {}  # by place: references of what new edits removed
-    repairs: tuple[Repair, ...] = ()
-    failures: Mapping[str, str] = {}
-    refetched: tuple[RefetchedResult, ...] = ()  # results that bring again what was taken out
-    loops: tuple[str, ...] = ()  # loops that the latest results show, a sentence or two each
+    findings: Findings = Findings()
 
 
 class InFlight(msgspec.Struct, kw_only=True):

@@ -124,10 +124,10 @@ class Recorder:
             id=next(self._ids),
             time=request.time,
             owner=request.owner,
-            conversation=decision.conversation,
-            session=decision.session,
+            conversation=decision.identity.conversation,
+            session=decision.identity.session,
             format=request.format,
-            model=decision.model,
+            model=decision.identity.model,
             mode=_mode(flight),
             status=flight.status,
             tokens_before=decision.tokens_before,
@@ -142,30 +142,32 @@ class Recorder:
             fallback=decision.reason,
             again=flight.retry,
             milliseconds=round(flight.milliseconds, 3),
-            repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
-            failures=dict(decision.failures),
-            refetched=decision.refetched,
-            loops=decision.loops,
+            repairs=tuple(
+                f"{one.code} {one.place}: {one.done}" for one in decision.findings.repairs
+            ),
+            failures=dict(decision.findings.failures),
+            refetched=decision.findings.refetched,
+            loops=decision.findings.loops,
             edits=tuple(_edit_made(edit, decision.dropped) for edit in flight.new_edits),
             edited=len(decision.edits),
-            terms=decision.terms,
+            terms=decision.identity.terms,
             sent_as="original" if is_original else "projection",
-            prefix=decision.prefix if 0 < flight.status < 400 else "",
-            parent=decision.parent,
+            prefix=decision.identity.prefix if 0 < flight.status < 400 else "",
+            parent=decision.identity.parent,
             facts=facts,
         )
 
     def _cost(self, flight: InFlight) -> RequestCost | None:
         usage, decision = flight.response.usage, flight.decision
-        format, parent = flight.request.format, decision.parent_request
+        format, parent = flight.request.format, decision.identity.parent_request
         if usage is None:
             return None
         if decision.kind == "projection":
             is_observed = flight.is_observed
             sent = decision.tokens_before if is_observed else decision.tokens_after
-            self.calibrations.note(format, decision.model, sent, usage.prompt)
-        terms = terms_for(format, decision.model)
-        terms = priced(terms, format, decision.model, flight.request.time)
+            self.calibrations.note(format, decision.identity.model, sent, usage.prompt)
+        terms = terms_for(format, decision.identity.model)
+        terms = priced(terms, format, decision.identity.model, flight.request.time)
         sizes = Sizes(
             decision.tokens_before,
             decision.tokens_after,
@@ -203,7 +205,7 @@ def _prefix_break(decision: Decision, new: tuple[Edit, ...]) -> str:
     """The reason why the cached prefix could not be read on; empty: it could."""
     if decision.moment:
         return decision.moment
-    parent = decision.parent_request
+    parent = decision.identity.parent_request
     if not parent.time or decision.epochs <= parent.epochs:
         return ""
     return ", ".join(sorted({edit.reason for edit in new})) or "edits"
@@ -219,7 +221,7 @@ def reproduction_of(
     return RejectedRequest(
         time=request.time,
         owner=request.owner,
-        conversation=refused.conversation,
+        conversation=refused.identity.conversation,
         format=request.format,
         model=request.model or "",
         status=error.status,

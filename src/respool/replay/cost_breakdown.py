@@ -10,8 +10,7 @@ from itertools import accumulate, chain
 from msgspec import Struct
 
 from ..loops import Loop, find_loops
-from ..loops.detector import index_history
-from ..loops.messages import call_label
+from ..loops.detector import call_label, index_history
 from ..pricing import CacheTerms
 from ..tools import Tools
 from ..transcript import Exchange, TranscriptIndex

@@ -19,11 +19,10 @@ from ..sessions.readers import READERS, read_file
 from ..sessions.session import RecordedRequest, RecordedSession, Skipped
 from ..tokens import counter_for, tokenizer_family
 from ..wire.json import compact_json
-from .calibration import UsageEvidence, calibrated_measure, infer_evidence
 from .cost_breakdown import block_charges, break_down_cost, session_loops
 from .policies import sender_factory
 from .prompt_cache import CharacterMeasure, CounterMeasure, TokenMeasure
-from .reconciliation import reconcile
+from .reconciliation import UsageEvidence, calibrated_measure, infer_evidence, reconcile
 from .recording import BillingConditions, Recording, infer_conditions, main_model
 from .result import SessionResult, SkippedSource
 from .score import score_policy

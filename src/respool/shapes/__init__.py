@@ -7,9 +7,9 @@ from typing import Final
 
 from ..markers import has_gaps
 from .content_kind import ShapeKind, can_be, classify
+from .decoration import split_frame
 from .diff import shape_diff
 from .excerpt import ShapedText, line_count
-from .frame import split_frame
 from .outline import shape_code, shape_page
 from .run_output import shape_edit, shape_ends, shape_log, shape_test_output
 from .search_results import shape_hits, shape_listing

@@ -7,8 +7,8 @@ from collections.abc import Container, Mapping
 from typing import Final, Literal
 
 from ..tools.use import Content
+from .decoration import split_frame
 from .excerpt import is_numbered
-from .frame import split_frame
 from .outline import has_outline
 from .structured_data import is_rule
 

@@ -15,7 +15,7 @@ from ..history.failures import (
     is_write_refused,
     strip_color,
 )
-from ..shapes.frame import full_output_path, split_frame
+from ..shapes.decoration import full_output_path, split_frame
 from ..tools.use import ToolKind
 
 _HEAD_CHARS: Final = 2_000  # characters that hold the beginning of a frame

@@ -21,8 +21,7 @@ from .base import (
     no_history_error,
 )
 from .json import JSON, Object, compact_json, decode_json, encode_like
-from .layout import Layout, SplicedBody, parse_layout
-from .layout_cache import LayoutCache
+from .layout import Layout, LayoutCache, SplicedBody, parse_layout
 from .message_identity import (
     count_breakpoints,
     identity_bytes,

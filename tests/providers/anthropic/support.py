@@ -7,8 +7,14 @@ from typing import Any
 from respool.providers.anthropic.check import AnthropicRules
 from respool.providers.anthropic.codec import AnthropicCodec
 from respool.providers.anthropic.repair import REPAIRED_CODES, AnthropicRepairer
-from respool.providers.base import Repair, RuleState, Step, split_steps
-from respool.providers.placeholders import NO_RESULT_TEXT, unpaired_result_text
+from respool.providers.base import (
+    NO_RESULT_TEXT,
+    Repair,
+    RuleState,
+    Step,
+    split_steps,
+    unpaired_result_text,
+)
 from respool.providers.registry import check_request
 
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 import respool
 from respool.providers.anthropic.check import RESULT_TYPES
-from respool.providers.base import Repair, split_steps
-from respool.providers.placeholders import (
+from respool.providers.base import (
     BLANK_TEXT,
     CONTINUE_TEXT,
     EARLIER_TEXT,
+    Repair,
+    split_steps,
     unpaired_result_text,
 )
 from respool.providers.registry import check_request

@@ -15,18 +15,21 @@ from hypothesis import given
 import respool
 from respool.compaction.memo import Memo
 from respool.policy import Policy
-from respool.providers.base import Problem, RuleState, Step, split_steps
-from respool.providers.gemini import repair as repairing
-from respool.providers.gemini.check import GeminiRules
-from respool.providers.gemini.codec import SKIP_SIGNATURE, GeminiCodec
-from respool.providers.gemini.repair import UNNAMED_FUNCTION, GeminiRepairer
-from respool.providers.placeholders import (
+from respool.providers.base import (
     BLANK_TEXT,
     CONTINUE_TEXT,
     EARLIER_TEXT,
     NO_RESULT_TEXT,
+    Problem,
+    RuleState,
+    Step,
+    split_steps,
     unpaired_result_text,
 )
+from respool.providers.gemini import repair as repairing
+from respool.providers.gemini.check import GeminiRules
+from respool.providers.gemini.codec import SKIP_SIGNATURE, GeminiCodec
+from respool.providers.gemini.repair import UNNAMED_FUNCTION, GeminiRepairer
 from tests.judges import HISTORY_JUDGES
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import drop_every_other_exchange

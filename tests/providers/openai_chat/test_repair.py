@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from respool.providers.base import RepairedRow, RuleState, Step
+from respool.providers.base import (
+    BLANK_TEXT,
+    NO_RESULT_TEXT,
+    RepairedRow,
+    RuleState,
+    Step,
+    unpaired_result_text,
+)
 from respool.providers.openai_chat.check import OpenAIChatRules
 from respool.providers.openai_chat.codec import OpenAIChatCodec
 from respool.providers.openai_chat.repair import MOVED_TEXT, OpenAIChatRepairer
 from respool.providers.openai_string_limit import MAX_STRING_CHARS
-from respool.providers.placeholders import BLANK_TEXT, NO_RESULT_TEXT, unpaired_result_text
 from tests.effort import examples
 from tests.judges import HISTORY_JUDGES
 from tests.strategies import arbitrary_json_messages, broken, requests

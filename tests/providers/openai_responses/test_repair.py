@@ -11,19 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respool.providers.base import Repair, RuleState, Step, split_steps
+from respool.providers.base import (
+    BLANK_TEXT,
+    CONTINUE_TEXT,
+    NO_RESULT_TEXT,
+    Repair,
+    RuleState,
+    Step,
+    split_steps,
+    unpaired_result_text,
+)
 from respool.providers.openai_responses.check import OpenAIResponsesRules
 from respool.providers.openai_responses.codec import KNOWN, OpenAIResponsesCodec
 from respool.providers.openai_responses.repair import (
     NO_SCREENSHOT,
     RESULT_ABOVE_TEXT,
     OpenAIResponsesRepairer,
-)
-from respool.providers.placeholders import (
-    BLANK_TEXT,
-    CONTINUE_TEXT,
-    NO_RESULT_TEXT,
-    unpaired_result_text,
 )
 from tests.effort import examples
 

@@ -19,7 +19,7 @@ from ..attachments import (
     replace_text_items,
     text_and_media_tokens,
 )
-from ..placeholders import CONTINUE_TEXT
+from ..base import CONTINUE_TEXT
 
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 REASONING_TYPES = frozenset({"thinking", "redacted_thinking"})

@@ -15,12 +15,17 @@ from ...transcript import BlockPath
 from ...wire.base import Fields
 from ...wire.json import JSON, Object, compact_json, get, put, without
 from ...wire.message_identity import strip_breakpoints
-from ..base import EndRepair, Repair, RepairedRow, RuleState, Step, StepRepair
-from ..placeholders import (
+from ..base import (
     BLANK_TEXT,
     CONTINUE_TEXT,
     EARLIER_TEXT,
     NO_RESULT_TEXT,
+    EndRepair,
+    Repair,
+    RepairedRow,
+    RuleState,
+    Step,
+    StepRepair,
     arguments_object,
     misplaced_call_text,
     repeat_id,

@@ -7,12 +7,17 @@ from typing import Literal, cast
 
 from ...wire.base import Fields
 from ...wire.json import JSON, Object, compact_json, put, without
-from ..base import EndRepair, Repair, RepairedRow, RuleState, Step, StepRepair
-from ..placeholders import (
+from ..base import (
     BLANK_TEXT,
     CONTINUE_TEXT,
     EARLIER_TEXT,
     NO_RESULT_TEXT,
+    EndRepair,
+    Repair,
+    RepairedRow,
+    RuleState,
+    Step,
+    StepRepair,
     arguments_object,
     unpaired_result_text,
 )

@@ -10,9 +10,18 @@ from msgspec import Struct
 from ...wire.base import Fields
 from ...wire.json import JSON, Object, compact_json
 from ...wire.message_identity import BREAKPOINT_FIELDS
-from ..base import EndRepair, Repair, RepairedRow, RuleState, Step, StepRepair
+from ..base import (
+    BLANK_TEXT,
+    NO_RESULT_TEXT,
+    EndRepair,
+    Repair,
+    RepairedRow,
+    RuleState,
+    Step,
+    StepRepair,
+    unpaired_result_text,
+)
 from ..openai_string_limit import MAX_STRING_CHARS, arguments_from_text, truncate
-from ..placeholders import BLANK_TEXT, NO_RESULT_TEXT, unpaired_result_text
 from .check import (
     ROLES,
     OpenAIChatRules,

@@ -12,9 +12,19 @@ from typing import cast
 
 from ...wire.base import Fields
 from ...wire.json import JSON, Object, compact_json, digest, get, put, without
-from ..base import EndRepair, Repair, RepairedRow, RuleState, Step, StepRepair
+from ..base import (
+    BLANK_TEXT,
+    CONTINUE_TEXT,
+    NO_RESULT_TEXT,
+    EndRepair,
+    Repair,
+    RepairedRow,
+    RuleState,
+    Step,
+    StepRepair,
+    unpaired_result_text,
+)
 from ..openai_string_limit import arguments_from_text, overlong_paths, truncate
-from ..placeholders import BLANK_TEXT, CONTINUE_TEXT, NO_RESULT_TEXT, unpaired_result_text
 from .check import (
     MAX_ID_CHARS,
     PREFIXES,

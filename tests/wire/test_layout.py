@@ -18,8 +18,15 @@ from respool.engine import fold_request
 from respool.errors import UnreadableRequest
 from respool.wire.base import NewMessage, Piece, SourceRun
 from respool.wire.body import BytesBody
-from respool.wire.layout import Layout, extend_layout, frame_of, layout_in_frame, parse_layout
-from respool.wire.layout_cache import FrameCache, LayoutCache
+from respool.wire.layout import (
+    FrameCache,
+    Layout,
+    LayoutCache,
+    extend_layout,
+    frame_of,
+    layout_in_frame,
+    parse_layout,
+)
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json
 

@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import respool
-from respool.compaction.mimicry import find_mimicry
 from respool.forecast import line_selection
-from respool.markers import ClipMarker, OmissionMarker, advice_line, gap_line, reference
+from respool.markers import (
+    ClipMarker,
+    OmissionMarker,
+    advice_line,
+    find_mimicry,
+    gap_line,
+    reference,
+)
 from respool.providers.registry import PROVIDERS
 from respool.transcript import Part, Ref
 from tests.support.formats import FIELD, FORMATS, Exchange, request
