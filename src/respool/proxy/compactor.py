@@ -205,7 +205,7 @@ class Compactor:
         is decided and has filled the memo.
         """
         now = time.monotonic()
-        first, since = self._late.setdefault(known.conversation, (deciding, now))
+        first, since = self._late.setdefault(known.identity.conversation, (deciding, now))
         if len(self._late) > _MAX_LATE:
             self._late.popitem(last=False)
         return first is not deciding and (first.done() or now - since > _HUNG_SECONDS)

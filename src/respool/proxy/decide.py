@@ -191,7 +191,7 @@ class Decider:
         A server error is more often a passing fault than a refusal, so it takes one failure more.
         Each original that failed as well doubles the number.
         """
-        known = self._conversations.get(decision.conversation)
+        known = self._conversations.get(decision.identity.conversation)
         if known is None or decision.body is None or decision.kind == "original":
             return False
         known.failed += 1
@@ -200,7 +200,7 @@ class Decider:
 
     def note_original_failed(self, decision: Decision) -> None:
         """The original was refused as well: the projection is not the cause."""
-        known = self._conversations.get(decision.conversation)
+        known = self._conversations.get(decision.identity.conversation)
         if known is not None:
             known.failed, known.failed_originals = 0, known.failed_originals + 1
 
