@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -26,8 +28,11 @@ from respool.proxy.server_options import (
     upstreams_of,
 )
 from respool.store import SQLiteStore
+from tests.dashboard.test_dashboard import QUESTIONS
 from tests.proxy.compaction import KEEN, said
 from tests.proxy.sockets import Upstream, ask, get, post, proxy, run, until, upstream
+from tests.proxy.test_tracing import collector
+from tests.store.support import bytes_of
 
 TOKEN = "a-token-of-enough-length"
 CHAT = "/v1/chat/completions"
@@ -378,3 +383,116 @@ def test_the_model_that_a_client_names_is_escaped_in_the_log(tmp_path: Path):
         assert CONTROLS in json.loads(line)["compaction"]["model"]
 
     run(case)
+
+
+# --- canaries ----------------------------------------------------------------------------------
+
+CANARY = "canary-token-0123456789"
+OWN = "sk-ant-api03-own-0123456789"
+BODY = json.loads(said("anthropic", 3))
+ANTHROPIC: frozenset[Provider] = frozenset({"anthropic"})
+NOBODY: frozenset[Provider] = frozenset()
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A request with a secret in one place, and the upstreams that may see the secret."""
+
+    raw: bytes
+    seen: frozenset[Provider] = NOBODY
+
+
+def with_secret(secret: str) -> Iterator[Placed]:
+    """Requests for Anthropic that hold a secret, a different place each."""
+
+    def sent(path: str, *lines: str, body: Any = BODY, key: str = OWN) -> bytes:
+        told = (f"X-Api-Key: {key}", "Anthropic-Version: 2023-06-01", *lines)
+        return post(path, json.dumps(body).encode(), *told)
+
+    prefix = f"/respool-token/{CANARY}"
+    messages = f"{prefix}/v1/messages"
+    for name in ("X-Api-Key", "Authorization", "X-Goog-Api-Key", "Api-Key", "X-Own"):
+        for value in (secret, f"Bearer {secret}"):
+            yield Placed(sent(messages, f"{name}: {value}"))
+    for name in ("Referer", "X-Respool-Token", "Proxy-Authorization", "X-Respool-Session"):
+        yield Placed(sent(messages, f"{name}: http://x/{secret}/"))
+    yield Placed(sent(messages, f"Cookie: a={secret}"))
+    for name in ("key", "Key", "%6bey", "api_key", "access_token", "x"):
+        coded = "".join(f"%{ord(char):02X}" for char in secret)
+        for value in (secret, coded):
+            yield Placed(sent(f"{messages}?a=1&{name}={value}"))
+    yield Placed(sent(messages).replace(b"POST /", b"POST http://user:%s@x/" % secret.encode()))
+    yield Placed(sent(f"{prefix}/v1/%2F/{secret}/x"), ANTHROPIC)
+    yield Placed(sent(f"{prefix}/respool/originals/{secret}"))
+    yield Placed(sent(f"{prefix}/respool/api/edits?request={secret}"))
+    for fields in ({"metadata": {"user_id": secret}}, {"api_key": secret}, {"user": secret}):
+        yield Placed(sent(messages, body={**BODY, **fields}), ANTHROPIC)
+    yield Placed(post(messages, secret.encode(), f"X-Api-Key: {OWN}"), ANTHROPIC)  # no JSON
+
+
+def canaries(kind: str) -> list[tuple[str, Placed]]:
+    """Secrets, and the requests that hold them: a key for each place, or the token in all."""
+    if kind == "token":
+        paths = [path.replace(TOKEN, CANARY) for path in MISSPELLED]
+        both = itertools.product(paths, [(), (f"X-Respool-Token: {CANARY}",)])
+        lost = [Placed(post(path, b"{}", f"X-Api-Key: {OWN}", *lines)) for path, lines in both]
+        return [(CANARY, one) for one in (*with_secret(CANARY), *lost)]
+    keys = [f"sk-proj-canary-{at:04}" for at, _ in enumerate(with_secret(""))]
+    return [(key, list(with_secret(key))[at]) for at, key in enumerate(keys)]
+
+
+def holds(text: bytes, secret: str) -> bool:
+    """Whether a secret stands in a text, percent-encoded or not, in any case."""
+    plain = text.decode("latin-1")
+    folded = (plain + unquote(plain) + unquote(unquote(plain))).lower()
+    return secret.lower() in folded
+
+
+def seen_by(behind: Mapping[Provider, Upstream], secret: str) -> set[Provider]:
+    """The upstreams that received a secret since they were asked last."""
+    found: set[Provider] = set()
+    for name, there in behind.items():
+        for heard in there.heard:
+            if holds(f"{heard.line}\n{heard.headers}\n".encode() + heard.body, secret):
+                found.add(name)
+        there.heard.clear()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["key", "token"])
+def test_a_secret_in_any_place_is_found_nowhere_but_where_it_belongs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store, log = tmp_path / "store" / "respool.db", tmp_path / "log"
+    store.parent.mkdir()
+    told: dict[str, bytes] = {}
+    wrong: list[tuple[set[Provider], bytes]] = []
+    received = 0
+
+    async def case() -> None:
+        nonlocal received
+        with log.open("wb") as file:
+            writer = LineWriter(file.fileno(), token=CANARY)
+            options = {"own": True, "folder": store.parent, "token": CANARY, "log": writer}
+            async with of_three(**options) as (running, behind, entries):
+                for at, (secret, one) in enumerate(canaries(kind)):
+                    told[f"answer {at}"] = (await ask(running.port, one.raw)).raw
+                    received += len(behind["anthropic"].heard)
+                    if seen := seen_by(behind, secret) - one.seen:
+                        wrong.append((seen, one.raw[:400]))
+                assert len(entries) == len(canaries(kind))
+                for path in ("/metrics", "/", *(f"/respool/api/{one}" for one in QUESTIONS)):
+                    raw = get(f"/respool-token/{CANARY}{path}", "Accept: text/html")
+                    told[path] = (await ask(running.port, raw)).raw
+            writer.close()
+
+    with collector() as (url, spans):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        run(case)
+        told["spans"] = b"".join(one.SerializeToString() for one in spans)
+    told["log"], told["store"] = log.read_bytes(), bytes_of(store)
+    assert all(told.values())
+    assert received > 8
+    assert [name for name, text in told.items() if holds(text, "canary")] == []
+    assert [name for name, text in told.items() if holds(text, OWN)] == []
+    assert wrong == []
