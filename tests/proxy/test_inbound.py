@@ -367,6 +367,16 @@ def test_no_character_of_a_log_line_controls_a_terminal():
     assert json.loads(line) == {"model": CONTROLS}
 
 
+def test_no_line_of_the_log_holds_the_token(tmp_path: Path):
+    """Whatever a library warns of."""
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        writer = LineWriter(file.fileno(), token=TOKEN)
+        writer.write(f"it failed at /respool-token/{TOKEN}/v1, {TOKEN}")
+        writer.close()
+    assert path.read_text() == "it failed at /respool-token/***/v1, ***\n"
+
+
 def test_the_model_that_a_client_names_is_escaped_in_the_log(tmp_path: Path):
     async def case() -> None:
         body = json.loads(said("anthropic", 1)) | {"model": f"claude{CONTROLS}"}
