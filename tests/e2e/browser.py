@@ -73,12 +73,13 @@ def missing() -> str | None:
 
 
 @contextmanager
-def browsing() -> Iterator[Any]:
-    """A browser, for as long as the block runs."""
+def browsing(*flags: str) -> Iterator[Any]:
+    """A browser with these flags too, for as long as the block runs."""
     from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
+        args = [*_FLAGS, *flags]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=args)
         yield browser
         browser.close()
 

@@ -110,7 +110,7 @@ def build_app(server: ServerOptions, options: CompactionOptions, quiet: bool) ->
     from ..proxy.app import build_app
     from ..proxy.log import LineWriter, log_nothing, log_to, log_warnings_to, standard_error
 
-    writer = LineWriter(standard_error())
+    writer = LineWriter(standard_error(), token=server.token)
     log_warnings_to(writer)
     return build_app(server, options, log_nothing if quiet else log_to(writer))
 

@@ -34,9 +34,14 @@ from .auth import (
     Admission,
     admission_of,
     has_token,
+    may_send_cookies,
     owner_of,
+    refuse_misplaced_token,
+    refuse_web_page,
     require_same_site,
     require_token,
+    without_cookies,
+    without_foreign_keys,
 )
 from .breaker import BreakerState
 from .client import Client
@@ -48,8 +53,8 @@ from .metrics import BREAKER_OPEN, CONTENT_TYPE, DROPPED_RECORDS, STORE_USABLE, 
 from .middleware import Middleware, PassThrough
 from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
-from .router import route_for, route_of
-from .server_options import CompactionOptions, ServerOptions, validated
+from .router import Route, route_for, route_of
+from .server_options import CompactionOptions, ServerOptions, Upstream, validated
 from .tracing import span_exporter
 
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -57,6 +62,13 @@ Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 HEALTH: Final = "/healthz"
 METRICS: Final = "/metrics"
 ORIGINALS: Final = "/respool/originals/"
+# Browsers and crawlers ask for these by themselves; there are none.
+BROWSER_FILES: Final = (
+    "/favicon.ico",
+    "/apple-touch-icon.png",
+    "/apple-touch-icon-precomposed.png",
+    "/robots.txt",
+)
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
 _JSON: Final = (b"content-type", b"application/json")
 # The output of a tool may be hostile HTML: browsers must show it as text.
@@ -123,7 +135,7 @@ class App:
         """Answer one request, and log it however it ends."""
         send = close_delimited(send) if scope["http_version"] == "1.0" else send
         admission = admission_of(request_from(scope))
-        entry = entry_for(admission.request)
+        entry = entry_for(admission.request, self.options.token)
         try:
             await self._handle(scope, admission, receive, send, entry)
         except UpstreamClosed:
@@ -181,8 +193,11 @@ class App:
         """Forward a request to its upstream."""
         request = admission.request
         require_token(admission, self.options.token)
+        refuse_web_page(request, self.options)
         _refuse_unsupported(request)
         route, upstream = route_for(request, self.options.upstreams)
+        request = _for_upstream(request, route, upstream)
+        refuse_misplaced_token(request, self.options.token)
         entry.format, entry.upstream = route.format, upstream.origin
         exchange = Exchange(
             request=request,
@@ -193,6 +208,17 @@ class App:
             entry=entry,
         )
         await self._forwarder.forward(exchange)
+
+
+def _for_upstream(request: Request, route: Route, upstream: Upstream) -> Request:
+    """A request without what its upstream must not receive.
+
+    A provider's own host receives no other provider's key, and no cookies: no client has any for
+    it. What goes to an upstream that the user configured is the client's affair.
+    """
+    if not upstream.is_custom:
+        return without_cookies(without_foreign_keys(request, route.provider))
+    return request if may_send_cookies(request) else without_cookies(request)
 
 
 def _refuse_unsupported(request: Request) -> None:
@@ -307,7 +333,8 @@ def is_own(request: Request) -> bool:
     path = request.path
     if path == "/":
         return request.method == "GET" and b"text/html" in request.named.get(b"accept", b"")
-    return path in (HEALTH, METRICS, "/respool") or path.startswith("/respool/")
+    own = (HEALTH, METRICS, "/respool", *BROWSER_FILES)
+    return path in own or path.startswith("/respool/")
 
 
 def endpoint_for(endpoints: Mapping[str, Endpoint], path: str) -> Endpoint:

@@ -144,13 +144,15 @@ _HOP = frozenset(
     }
 )
 _RESET = _HOP | {b"host", b"content-length", b"expect"}  # set again for the upstream connection
+_PRIVATE: Final = frozenset({b"referer"})  # the URL of a page here, which may hold the token
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # one of these would end the response
 _OF_BODY = frozenset({b"content-encoding", b"content-digest", b"content-md5", b"digest"})
 
 
 def upstream_headers(headers: Headers, *, changed: bool) -> list[tuple[str, str]]:
     """The headers that the provider receives; `changed`: the body is not the client's any more."""
-    left_out = (_RESET | _OF_BODY if changed else _RESET) | _hop_by_hop(headers)
+    reset = _RESET | _PRIVATE
+    left_out = (reset | _OF_BODY if changed else reset) | _hop_by_hop(headers)
     return [
         (name.decode("ascii"), _text(value))
         for name, value in headers

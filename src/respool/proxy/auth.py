@@ -1,4 +1,4 @@
-"""Access: the proxy's token, requests from other sites, and the owner of an API key.
+"""Access: the proxy's token, requests of web pages, API keys and their owners.
 
 Hashes of keys are keyed: whoever has the store cannot try keys against them without its salt.
 """
@@ -11,15 +11,16 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import unquote, unquote_plus
 
 import msgspec
 
-from .asgi import ProxyError, Request
-from .server_options import ServerOptions
+from .asgi import Headers, ProxyError, Request
+from .server_options import Provider, ServerOptions
 
 PATH_PREFIX: Final = "/respool-token/"  # followed by the token: a base URL carries nothing else
 HEADER: Final = b"x-respool-token"
+HIDDEN: Final = "***"  # in place of a secret
 # A name or an address, with or without a port.
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
@@ -34,9 +35,10 @@ class Admission(msgspec.Struct, frozen=True):
 
 def admission_of(request: Request) -> Admission:
     """Take the token out of a request."""
-    if not request.path.startswith(PATH_PREFIX):
+    behind = request.path.removeprefix(PATH_PREFIX)
+    token = behind.partition("/")[0]
+    if behind == request.path or not token:
         return Admission(request, request.named.get(HEADER, b"").decode("latin-1"), "")
-    token = request.path[len(PATH_PREFIX) :].partition("/")[0]
     prefix = f"{PATH_PREFIX}{token}"
     path = request.path[len(prefix) :] or "/"
     return Admission(msgspec.structs.replace(request, path=path), token, prefix)
@@ -59,6 +61,70 @@ def require_token(admission: Admission, token: str | None) -> None:
         )
 
 
+# The place of a token in a path, however it is spelled.
+_MISPLACED: Final = re.compile(r"(respool-token[/\\]+)[^/\\]*", re.IGNORECASE)
+_MAX_DECODINGS: Final = 5  # of a path that is percent-encoded several times
+
+
+def decoded(text: str) -> str:
+    """A path or query without its percent-encoding, of which there may be several layers."""
+    for _ in range(_MAX_DECODINGS):
+        plain = unquote(text, errors="replace")
+        if plain == text:
+            break
+        text = plain
+    return text
+
+
+def hide_secrets(path: str, token: str | None) -> str:
+    """A path as it may be logged: without tokens, also misspelled ones, and without API keys."""
+    plain = decoded(path)
+    hidden = _MISPLACED.sub(rf"\1{HIDDEN}", plain)
+    if token is not None:
+        hidden = re.sub(re.escape(token), HIDDEN, hidden, flags=re.IGNORECASE)
+    hidden = _KEY_IN_TEXT.sub(HIDDEN, hidden)
+    return path if hidden == plain else hidden
+
+
+def refuse_misplaced_token(request: Request, token: str | None) -> None:
+    """Refuse a request that would take the token to the provider."""
+    places = [decoded(request.path), decoded(request.query)]
+    is_misplaced = _MISPLACED.search(places[0]) is not None
+    if token is not None and not is_misplaced:
+        sent = [value for name, value in request.headers if name not in (HEADER, b"referer")]
+        places += [decoded(value.decode("latin-1")) for value in sent if value]
+        is_misplaced = any(token.lower() in place.lower() for place in places)
+    if is_misplaced:
+        raise ProxyError(
+            400,
+            "token",
+            "the token of this proxy stands where the provider would see it. It belongs into the "
+            "base URL once, as /respool-token/TOKEN before the rest of the path, or into the "
+            "header x-respool-token.",
+        )
+
+
+# --- web pages ---------------------------------------------------------------------------------
+
+# The names by which containers and virtual machines reach this machine. Nobody can register them.
+_CONTAINER_NAMES: Final = frozenset(
+    {
+        "host.docker.internal",
+        "gateway.docker.internal",
+        "host.containers.internal",
+        "host.lima.internal",
+        "host.orb.internal",
+        "host.minikube.internal",
+    }
+)
+# Origins of desktop apps (vscode-file://…, tauri://localhost); no page of the web has one.
+_APP_ORIGIN: Final = re.compile(
+    r"(?!https?:|wss?:|data:|blob:)[a-z][a-z0-9+.-]*://.*|https?://tauri\.localhost", re.IGNORECASE
+)
+# Browsers send these schemes by themselves, without any script.
+_BROWSER_SCHEMES: Final = frozenset({b"basic", b"digest", b"negotiate", b"ntlm"})
+
+
 def require_same_site(request: Request, options: ServerOptions) -> None:
     """Refuse pages of other sites, by the host that they name or by their origin.
 
@@ -70,6 +136,71 @@ def require_same_site(request: Request, options: ServerOptions) -> None:
     origin = request.named.get(b"origin")
     if origin is not None and origin.decode("latin-1") not in (f"http://{host}", f"https://{host}"):
         raise ProxyError(403, "origin", "respool's own pages are not for other sites.")
+
+
+def refuse_web_page(request: Request, options: ServerOptions) -> None:
+    """Refuse to forward what a web page in the user's browser may have sent.
+
+    A page can forge neither Host nor Origin nor Sec-Fetch-Site. It can send a key in a header only
+    after a preflight request, which is refused. With a token none of this matters: a page that
+    knows the token may use the proxy.
+    """
+    if options.token is not None:
+        return
+    name = _hostname(_host(request))
+    is_container = name in _CONTAINER_NAMES and not is_from_browser(request)
+    is_named = b"host" in request.named  # by HTTP/1.0 it need not be; browsers always name it
+    if is_named and not is_container and name not in _own_names(options.host):
+        raise ProxyError(
+            403,
+            "host",
+            "without a token, requests are forwarded only if they name this machine as 127.0.0.1 "
+            "or localhost. Use such a base URL, or set RESPOOL_TOKEN.",
+        )
+    if may_be_from_page(request):
+        raise ProxyError(
+            403,
+            "browser",
+            "requests of web pages are not forwarded. For a web app of your own, set RESPOOL_TOKEN "
+            "and put the token into its base URL.",
+        )
+
+
+def may_be_from_page(request: Request) -> bool:
+    """True if a web page, or the address bar of a browser, may have sent a request."""
+    if not _is_preflight(request) and _has_key_header(request.headers):
+        return False
+    origins = [value.decode("latin-1") for name, value in request.headers if name == b"origin"]
+    if origins:
+        return not all(_APP_ORIGIN.fullmatch(origin) for origin in origins)
+    # Node's fetch sends Sec-Fetch-Mode, but not the site, which only browsers know. Electron's own
+    # client sends `none`, as an address bar does.
+    if request.named.get(b"sec-fetch-site", b"none") != b"none":
+        return True
+    return _is_mozilla(request) and b"text/html" in request.named.get(b"accept", b"")
+
+
+def is_from_browser(request: Request) -> bool:
+    """True if a browser, or an app that is built on one, sent a request."""
+    return b"origin" in request.named or b"sec-fetch-site" in request.named or _is_mozilla(request)
+
+
+def _is_mozilla(request: Request) -> bool:
+    return request.named.get(b"user-agent", b"").lower().startswith(b"mozilla/")
+
+
+def _is_preflight(request: Request) -> bool:
+    return request.method == "OPTIONS" and b"access-control-request-method" in request.named
+
+
+def _has_key_header(headers: Headers) -> bool:
+    """True if a header carries a key that only a program can have put there."""
+    for name, value in headers:
+        if name in KEY_HEADERS and value.strip():
+            scheme = value.split(None, 1)[0].lower()
+            if name != b"authorization" or scheme not in _BROWSER_SCHEMES:
+                return True
+    return False
 
 
 def _own_names(host: str) -> set[str]:
@@ -97,6 +228,102 @@ def _normalized(host: str) -> str:
         return host.lower()
 
 
+# --- API keys ----------------------------------------------------------------------------------
+
+# Keys whose prefix names their provider.
+_PREFIXES: Final[tuple[tuple[bytes, Provider], ...]] = (
+    (rb"sk-ant-", "anthropic"),
+    (rb"AIza|AQ\.|ya29\.", "gemini"),  # the last one is of a login
+    (rb"sk-proj-|sk-svcacct-|sk-admin-|sk-[0-9A-Za-z]{20}T3BlbkFJ", "openai"),
+)
+_KEY: Final = re.compile(
+    rb"\s*(?:[\w-]+\s+)?(?:%s)" % b"|".join(rb"(%s)" % start for start, _ in _PREFIXES)
+)
+_KEY_IN_TEXT: Final = re.compile(
+    rf"(?<![0-9A-Za-z])(?:{'|'.join(start.decode() for start, _ in _PREFIXES)})[\w.~+=-]{{8,}}"
+)
+# Headers that carry keys, and whose: all providers accept a key in `authorization`.
+KEY_HEADERS: Final[dict[bytes, Provider | None]] = {
+    b"x-api-key": "anthropic",
+    b"api-key": None,  # Azure's
+    b"authorization": None,
+    b"x-goog-api-key": "gemini",
+}
+_KEY_PARAMETERS: Final = frozenset({"key", "$key"})  # of a query, in any case
+
+
+class Key(msgspec.Struct, frozen=True):
+    """An API key of a request; None: it may be any provider's."""
+
+    owner: Provider | None
+    is_certain: bool  # the key itself names its owner; else its place does
+
+
+def keys_of(request: Request) -> list[Key]:
+    """The keys that a request carries, in headers and query."""
+    found = [_key_in_header(name, value) for name, value in request.headers]
+    if request.query:
+        found += map(_key_in_parameter, request.query.split("&"))
+    return [key for key in found if key is not None]
+
+
+def _key_in_header(name: bytes, value: bytes) -> Key | None:
+    """The key in a header: a value that begins as a key does, or any value of some headers."""
+    found = _KEY.match(value)
+    if found is not None and found.lastindex is not None:
+        return Key(_PREFIXES[found.lastindex - 1][1], is_certain=True)
+    return Key(KEY_HEADERS[name], is_certain=False) if name in KEY_HEADERS and value else None
+
+
+def _key_in_parameter(pair: str) -> Key | None:
+    """The key in a parameter of a query."""
+    name, value = _parameter(pair)
+    found = _KEY.match(value)
+    if found is not None and found.lastindex is not None:
+        return Key(_PREFIXES[found.lastindex - 1][1], is_certain=True)
+    return Key("gemini", is_certain=False) if name in _KEY_PARAMETERS and value else None
+
+
+def _parameter(pair: str) -> tuple[str, bytes]:
+    """Name and value of a parameter as a server reads them; the name in lower case."""
+    name, _, value = pair.partition("=")
+    plain = unquote_plus(value, errors="surrogateescape").strip()
+    return unquote_plus(name).strip().lower(), plain.encode("utf-8", "surrogateescape")
+
+
+def without_foreign_keys(request: Request, provider: Provider) -> Request:
+    """A request without the keys of other providers."""
+    owners = (provider, None)
+    headers = tuple(
+        pair
+        for pair in request.headers
+        if (key := _key_in_header(*pair)) is None or key.owner in owners
+    )
+    query = "&".join(
+        pair
+        for pair in request.query.split("&")
+        if (key := _key_in_parameter(pair)) is None or key.owner in owners
+    )
+    return _replaced(request, headers, query)
+
+
+def without_cookies(request: Request) -> Request:
+    """A request without its cookies."""
+    headers = tuple(pair for pair in request.headers if pair[0] != b"cookie")
+    return _replaced(request, headers, request.query)
+
+
+def may_send_cookies(request: Request) -> bool:
+    """True if a request's cookies are its client's own, and not a browser's for this machine."""
+    return _has_key_header(request.headers) and not is_from_browser(request)
+
+
+def _replaced(request: Request, headers: Headers, query: str) -> Request:
+    if len(headers) == len(request.headers) and query == request.query:
+        return request
+    return msgspec.structs.replace(request, headers=headers, named=dict(headers), query=query)
+
+
 # --- the owner of a key ------------------------------------------------------------------------
 
 ANONYMOUS: Final = "anonymous"
@@ -121,9 +348,10 @@ def _keys(headers: list[tuple[bytes, bytes]], query: bytes) -> Iterator[bytes]:
     for value in header_values(headers, b"authorization"):
         yield _credential(value)
     yield from header_values(headers, b"x-goog-api-key")
-    for name, value in parse_qsl(query.decode("latin-1"), errors="surrogateescape"):
-        if name == "key":
-            yield value.encode("utf-8", "surrogateescape")
+    for pair in query.decode("latin-1").split("&") if query else ():
+        name, value = _parameter(pair)
+        if name in _KEY_PARAMETERS and value:
+            yield value
 
 
 def header_values(headers: list[tuple[bytes, bytes]], wanted: bytes) -> Iterator[bytes]:

@@ -22,6 +22,7 @@ import msgspec
 
 from ..pricing import Usage
 from .asgi import Request
+from .auth import HIDDEN, hide_secrets
 from .router import Operation
 
 Outcome = Literal["complete", "client_closed", "upstream_closed", "unreachable", "retried"]
@@ -78,13 +79,13 @@ class LogEntry(msgspec.Struct, omit_defaults=True):
 Log = Callable[[LogEntry], None]
 
 
-def entry_for(request: Request) -> LogEntry:
-    """A log entry that starts now."""
+def entry_for(request: Request, token: str | None = None) -> LogEntry:
+    """A log entry that starts now; the token of the proxy is not in it."""
     given = request.named.get(b"traceparent", b"")
     return LogEntry(
         time=time.time(),
         method=request.method,
-        path=request.path[:_MAX_PATH_CHARS],
+        path=hide_secrets(request.path, token)[:_MAX_PATH_CHARS],
         outcome="own_page",
         traceparent=given.decode("ascii") if _TRACEPARENT.fullmatch(given) else None,
         started=time.perf_counter(),
@@ -101,11 +102,28 @@ def finish(entry: LogEntry) -> None:
     entry.duration_ms, entry.started = elapsed_ms(entry), 0.0
 
 
+def json_line(value: object) -> str:
+    """A value as one line of JSON, in which no character controls a terminal.
+
+    JSON itself allows C1 controls, bidirectional controls and invisible characters; here they are
+    escaped, and read back as they were.
+    """
+    line = msgspec.json.encode(value).decode()
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else _escaped(char) for char in line)
+
+
+def _escaped(char: str) -> str:
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
 def log_to(writer: LineWriter) -> Log:
     """A log that writes each entry as one line of JSON."""
 
     def log(entry: LogEntry) -> None:
-        writer.write(msgspec.json.encode(entry).decode())
+        writer.write(json_line(entry))
 
     return log
 
@@ -151,7 +169,7 @@ class JSONFormatter(logging.Formatter):
                 f"{frame.filename}:{frame.lineno} {frame.name}"
                 for frame in traceback.extract_tb(error.__traceback__)
             ]
-        return msgspec.json.encode(line).decode()
+        return json_line(line)
 
 
 class _LineHandler(logging.Handler):
@@ -178,10 +196,20 @@ def log_warnings_to(writer: LineWriter) -> None:
 
 
 class LineWriter:
-    """Writes lines in order from a thread of its own; never waits and never raises."""
+    """Writes lines in order from a thread of its own; never waits and never raises.
 
-    def __init__(self, descriptor: int | None, max_waiting: int = _MAX_WAITING) -> None:
+    The token of the proxy is hidden wherever it stands in a line.
+    """
+
+    def __init__(
+        self,
+        descriptor: int | None,
+        max_waiting: int = _MAX_WAITING,
+        *,
+        token: str | None = None,
+    ) -> None:
         self._descriptor = descriptor
+        self._token = token
         self._max_waiting = max_waiting
         self._waiting: deque[str] = deque()
         self._dropped = 0
@@ -196,7 +224,7 @@ class LineWriter:
         if len(self._waiting) >= self._max_waiting:
             self._dropped += 1
             return
-        self._waiting.append(line)
+        self._waiting.append(line if self._token is None else line.replace(self._token, HIDDEN))
         if self._thread is None:
             self._start()
 
@@ -250,4 +278,4 @@ def _dropped_line(count: int) -> str:
     message = f"{count:,} lines were dropped here because nobody read the ones before them."
     now = round(time.time(), 3)
     line = {"time": now, "level": "warning", "logger": __name__, "message": message}
-    return msgspec.json.encode(line).decode()
+    return json_line(line)

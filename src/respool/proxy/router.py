@@ -9,7 +9,8 @@ from urllib.parse import unquote
 import msgspec
 
 from ..engine import FormatName
-from .asgi import Request
+from .asgi import ProxyError, Request
+from .auth import Key, keys_of
 from .server_options import PROVIDERS, Provider, Upstream, Upstreams
 
 Operation = Literal["generate", "count"]
@@ -24,18 +25,7 @@ _BY_PATH: dict[str, tuple[FormatName, Operation]] = {
 _GEMINI = re.compile(
     r"/v1(?:alpha|beta)?/models/([^/:]{1,200}):(generateContent|streamGenerateContent|countTokens)"
 )
-# Keys whose prefix names their provider, and the headers that carry keys.
-_KEYS: tuple[tuple[bytes, Provider], ...] = (
-    (b"sk-ant-", "anthropic"),
-    (b"AIza", "gemini"),
-    (b"AQ.", "gemini"),
-    (b"ya29.", "gemini"),  # of a login
-    (b"sk-proj-", "openai"),
-    (b"sk-svcacct-", "openai"),
-    (b"sk-admin-", "openai"),
-)
 _PREFLIGHT = b"access-control-request-headers"
-_CARRIERS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key")
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -49,34 +39,25 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def route_of(request: Request) -> Route:
-    """The route of a request."""
-    compactable = _compactable(request) if request.method == "POST" else None
-    return Route(provider_by_key(request)) if compactable is None else compactable
+    """The route of a request by its path, or else by its keys."""
+    compactable = _compactable(request)
+    return Route(_provider_of(request, keys_of(request))) if compactable is None else compactable
 
 
-def provider_by_key(request: Request) -> Provider:
-    """The provider whose key a request brings; no other provider may receive it."""
-    owners = key_owners(request)
-    return owners[0] if owners else provider_by_header(request) or "openai"
+def _provider_of(request: Request, keys: list[Key], default: Provider = "openai") -> Provider:
+    """The provider that keys name by themselves, else by the headers that carry them."""
+    for key in keys:
+        if key.is_certain and key.owner is not None:
+            return key.owner
+    return _provider_by_header(request, keys) or default
 
 
-def key_owners(request: Request) -> list[Provider]:
-    """The providers of its keys, where the keys themselves name them."""
-    values = [value for name in _CARRIERS for value in _values(request, name)]
-    return [
-        owner
-        for value in values
-        for start, owner in _KEYS
-        if value.startswith(start) or value.partition(b" ")[2].lstrip().startswith(start)
-    ]
-
-
-def provider_by_header(request: Request) -> Provider | None:
-    """The provider of its key by the header that carries it; None: all providers use that one."""
+def _provider_by_header(request: Request, keys: list[Key]) -> Provider | None:
+    """The provider by the names of headers and parameters; None: all providers use these."""
     named = request.named.keys() | _preflight_headers(request)
     if b"anthropic-version" in named or b"x-api-key" in named:
         return "anthropic"
-    if b"x-goog-api-key" in named or has_key_parameter(request.query):
+    if b"x-goog-api-key" in named or any(key.owner == "gemini" for key in keys):
         return "gemini"
     return None
 
@@ -87,18 +68,9 @@ def _preflight_headers(request: Request) -> set[bytes]:
     return {name.strip().lower() for name in asked.split(b",")}
 
 
-def _values(request: Request, wanted: bytes) -> list[bytes]:
-    if wanted not in request.named:
-        return []
-    return [value for name, value in request.headers if name == wanted]
-
-
-def has_key_parameter(query: str) -> bool:
-    """True if a query carries an API key, as Gemini's may."""
-    return any(pair.startswith("key=") for pair in query.split("&"))
-
-
 def _compactable(request: Request) -> Route | None:
+    if request.method != "POST":
+        return None
     found = _BY_PATH.get(request.path)
     if found is not None:
         format, operation = found
@@ -115,24 +87,30 @@ def _compactable(request: Request) -> Route | None:
 def route_for(request: Request, upstreams: Upstreams) -> tuple[Route, Upstream]:
     """The route of a request and its upstream.
 
-    A format has its own upstream. If that is the provider's own host and the request brings another
-    provider's key, the request goes to that other provider unread: no key reaches another's host.
+    A format has its own upstream. If that is the provider's own host and the request only brings
+    another provider's key, the request goes to that other provider unread.
     """
-    route = route_of(request)
-    if route.format is None:
-        return route, upstreams.of_provider(route.provider)
-    upstream = upstreams.of_format(route.format)
-    owner = route.provider if upstream.is_custom else _owner(request, route.provider)
-    if owner == route.provider:
-        return route, upstream
-    return Route(owner), upstreams.of_provider(owner)
+    keys = keys_of(request)
+    default: Provider = "openai"
+    compactable = _compactable(request)
+    if compactable is not None and compactable.format is not None:
+        upstream, default = upstreams.of_format(compactable.format), compactable.provider
+        owners = {key.owner for key in keys} or {_provider_by_header(request, keys)}
+        if upstream.is_custom or default in owners or None in owners:
+            return compactable, upstream
+    _refuse_ambiguous({key.owner for key in keys if key.is_certain and key.owner}, upstreams)
+    provider = _provider_of(request, keys, default)
+    return Route(provider), upstreams.of_provider(provider)
 
 
-def _owner(request: Request, provider: Provider) -> Provider:
-    """The provider of the key in a request that has the format of `provider`."""
-    owners = key_owners(request)
-    if owners:
-        return provider if provider in owners else owners[0]
-    if b"authorization" in request.named:
-        return provider  # every provider accepts a key there
-    return provider_by_header(request) or provider
+def _refuse_ambiguous(owners: set[Provider], upstreams: Upstreams) -> None:
+    """Refuse a request with keys of several providers, unless all go to one custom upstream."""
+    places = {upstreams.of_provider(owner) for owner in owners}
+    if len(places) > 1 or (len(owners) > 1 and not all(place.is_custom for place in places)):
+        names = ", ".join(sorted(owners))
+        raise ProxyError(
+            400,
+            "keys",
+            f"the request brings keys of several providers ({names}), and its path does not say "
+            "which of them it is for. Send one key.",
+        )
