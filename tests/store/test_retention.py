@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from respool.facts import Facts
 from respool.markers import reference
 from respool.store import ForgetResult, RejectedRequest, Retention, SQLiteStore
-from respool.store.database_file import quarantined_files
+from respool.store.database_file import file_identity, quarantine, quarantined_files
 from respool.store.originals import pack_original
 from tests.store.support import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
 
@@ -118,6 +119,40 @@ class TestAge:
         assert store.readable_refs(texts, None) == texts.keys()
         swept(store)
         assert store.readable_refs(texts, None) == texts.keys()
+
+    def test_a_damaged_file_is_kept_from_the_move_on(self, store: SQLiteStore, clock: Clock):
+        """However old it was when it was moved; side files too."""
+        store.keep(OWNER, "c1", by_ref("text"))
+        store.close()
+        data = store.path.read_bytes()
+        store.path.write_bytes(data[:100] + b"\xff" * 3_996 + data[4_096:])
+        log = store.path.with_name(f"{store.path.name}-wal")
+        log.write_bytes(b"x")
+        clock.now = time.time()
+        for file in (store.path, log):
+            os.utime(file, (clock.now - 40 * DAY,) * 2)
+        again = SQLiteStore(store.path, clock=clock)
+        quarantine(store.path, file_identity(store.path), 1)
+        again.keep(OWNER, "c1", by_ref("text"))
+        aside = quarantined_files(store.path)
+        assert [file.name[-4:] == "-wal" for file in aside] == [False, True]
+        clock.now += 29 * DAY
+        again._maintain()
+        assert quarantined_files(store.path) == aside
+        clock.now += 2 * DAY
+        swept(again)
+        again._maintain()
+        assert quarantined_files(store.path) == []
+        again.close()
+
+    def test_a_file_of_another_name_is_nobodys_to_delete(self, store: SQLiteStore, clock: Clock):
+        store.keep(OWNER, "c1", by_ref("text"))
+        copy = store.path.with_name(f"{store.path.name}.damaged-keep-this")
+        copy.write_bytes(b"x")
+        os.utime(copy, (NOW - 99 * DAY,) * 2)
+        store._maintain()
+        store.forget()
+        assert copy.exists()
 
     def test_damaged_files_that_were_moved_aside_go_too(self, store: SQLiteStore, clock: Clock):
         store.keep(OWNER, "c1", by_ref("text"))

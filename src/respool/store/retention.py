@@ -19,13 +19,12 @@ from msgspec import Struct
 from ..config import STORE, STORE_DAYS, STORE_MEGABYTES
 from ..errors import PolicyError
 from .base import ForgetResult
-from .database_file import renew_stamp
+from .database_file import FILE_NAME, renew_stamp
 
 LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
 _MIN_VALUE = 1
 _MAX_DAYS = 36_500
 _MAX_MEGABYTES = 10_000_000
-_FILE_NAME = "respool.db"
 
 NO_LIMIT = 2**31  # rows
 _COUNTED_TABLES = ("conversations", "originals", "requests")
@@ -69,7 +68,7 @@ def store_path(environ: Mapping[str, str] | None = None, home: Path | None = Non
     given = os.environ if environ is None else environ
     named = given.get(STORE, "").strip()
     if not named:
-        return _state_folder(given, home or Path.home()) / "respool" / _FILE_NAME
+        return _state_folder(given, home or Path.home()) / "respool" / FILE_NAME
     path = Path(named).expanduser()
     if not path.is_absolute():
         raise PolicyError(
