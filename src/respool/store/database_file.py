@@ -190,6 +190,21 @@ def renew_stamp(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE meta SET value = randomblob(16) WHERE key = 'stamp'")
 
 
+def not_before_trusted(connection: sqlite3.Connection, time: float) -> float:
+    """Return the time of a use: a clock that is behind must not make it old."""
+    return max(time, read_clock(connection).get("clock trusted", time))
+
+
+def read_clock(connection: sqlite3.Connection) -> dict[str, float]:
+    """Return what earlier sweeps have noted of the clock."""
+    return dict(
+        connection.execute(
+            "SELECT key, value FROM meta WHERE key >= 'clock ' AND key < 'clock!'"
+            " AND typeof(value) = 'real'"
+        )
+    )
+
+
 def _initialize_meta(connection: sqlite3.Connection, salt: bytes) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("INSERT INTO meta VALUES ('salt', ?)", (salt,))
