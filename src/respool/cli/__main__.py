@@ -1,5 +1,6 @@
 """Entry point of `python -m respool.cli`."""
 
-from . import main
+from . import drop_working_directory, main
 
+drop_working_directory()
 main(prog_name="respool")
