@@ -465,6 +465,10 @@ DANGLING = (
     "SELECT id FROM requests WHERE conversation NOT IN (SELECT id FROM conversations)",
 )
 KEEPS_NOTHING = "from respool.store import SQLiteStore\nSQLiteStore.keep = lambda *_: None"
+KEEPS_REASONING = """
+from respool.compaction import evaluation
+evaluation._drop_bound_reasoning = lambda *_: False
+"""  # though no two processes decide alike
 FORGETS_FACTS = """
 from respool.store import record_tables
 whole = record_tables.write_facts
@@ -488,7 +492,7 @@ def test_killed_again_and_again_conversations_go_on(tmp_path: Path, seed: int):
     [
         (KEEPS_NOTHING, (500,), "an original is lost"),
         (FORGETS_FACTS, (500,), "a fact is gone"),
-        ("", (500, 1_500), "the provider refused a request"),  # no two processes decide alike
+        (KEEPS_REASONING, (500, 1_500), "the provider refused a request"),
     ],
     ids=["originals", "facts", "refusal"],
 )
