@@ -1,5 +1,6 @@
 """Entry point of `python -m respool`."""
 
-from .cli import main
+from .cli import drop_working_directory, main
 
+drop_working_directory()
 main(prog_name="respool")

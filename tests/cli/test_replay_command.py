@@ -495,6 +495,81 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.02)
 
 
+HOSTILE = "import os; open(os.environ['RAN'], 'a').write(__name__ + '\\n'); 1 / 0\n"
+
+
+def parallel(folder: Path) -> list[str]:
+    """Arguments for three short sessions, and a file so large that they are worth a process."""
+    sessions = collection(folder / "a.jsonl.gz", [3, 2, 2])
+    (folder / "noise.jsonl").write_bytes(b"{}\n" * 400_000)
+    return ["--jobs=2", "--policy=mask-2", "--quiet", str(sessions), str(folder / "noise.jsonl")]
+
+
+class TestWorkingDirectory:
+    """A repository's files are not imported, neither by the command nor by its workers."""
+
+    def ran(self, tmp_path: Path, *command: str, planted: tuple[str, ...]) -> tuple[int, str, str]:
+        """Run replay where these modules lie; its status, what it said, and which of them ran."""
+        (tmp_path / "repository").mkdir()
+        for name in planted:
+            (tmp_path / "repository" / f"{name}.py").write_text(HOSTILE)
+        start = tmp_path / "bin" / "respool"  # as an installer writes it
+        start.parent.mkdir()
+        start.write_text("from respool.cli import main\nif __name__ == '__main__': main()\n")
+        done = subprocess.run(
+            [sys.executable, *(command or (str(start),)), "replay", *parallel(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(HOME), "RAN": str(tmp_path / "ran")},
+            cwd=tmp_path / "repository",
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        ran = tmp_path / "ran"
+        told = (done.stdout + done.stderr).decode()
+        return done.returncode, told, ran.read_text() if ran.exists() else ""
+
+    def test_the_command_imports_nothing_from_it(self, tmp_path: Path):
+        planted = ("select", "socket", "multiprocessing", "msgspec", "click", "respool", "runpy")
+        status, told, ran = self.ran(tmp_path, planted=planted)
+        assert (status, ran) == (0, ""), told
+        assert told.startswith("3 conversations in 1 file")
+
+    @pytest.mark.parametrize("module", ["respool", "respool.cli"])
+    def test_python_m_drops_it_before_workers_start(self, tmp_path: Path, module: str):
+        """Python itself searches it for what it imports before the command's first line."""
+        planted = ("multiprocessing", "resource_tracker")
+        status, told, ran = self.ran(tmp_path, "-m", module, planted=planted)
+        assert (status, ran) == (0, ""), told
+        assert told.startswith("3 conversations in 1 file")
+
+    @pytest.mark.parametrize(
+        ("flags", "can"), [((), True), (("-E",), False), (("-E", "-P"), True), (("-I",), True)]
+    )
+    def test_there_are_workers_only_where_they_can_be_kept_from_it(
+        self, flags: tuple[str, ...], can: bool
+    ):
+        asks = f"import sys; sys.path[:0] = [{str(HOME)!r}]\n"
+        asks += (
+            "from respool.replay.worker_pool import can_start_workers\nprint(can_start_workers())"
+        )
+        command = [sys.executable, *flags, "-c", asks]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+        assert done.stdout.decode().strip() == str(can)
+
+    def test_a_worker_that_cannot_start_is_a_sentence(self, tmp_path: Path):
+        ends = "import os, sys\nif any('spawn_main' in one for one in sys.orig_argv): os._exit(3)\n"
+        (tmp_path / "sitecustomize.py").write_text(ends)
+        paths = f"{tmp_path}{os.pathsep}{HOME}"
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        done = process(*parallel(tmp_path), env={"PYTHONPATH": paths}, **pipes)
+        out, err = done.communicate(timeout=60)
+        assert (done.returncode, out) == (2, b"")
+        assert err.decode().endswith(
+            "respool: A worker process of replay did not start: it ended with status 3. Check "
+            "PYTHONPATH and PYTHONHOME, or use --jobs 1.\n"
+        )
+
+
 @POSIX
 class TestProcess:
     @LINUX

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import re
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,10 +20,13 @@ from typing import Any
 
 import pytest
 
+from respool.facts import Facts
 from respool.store import SQLiteStore, StoreUnavailable
-from tests.providers.signing_provider import REF
-from tests.proxy.compaction import LONG, PATHS, Compacted, drive, said, told
-from tests.proxy.sockets import ask, get, post, until, upstream
+from respool.store.database_file import quarantined_files
+from tests.providers.signing_provider import BOUND, REF, TOOLS, Signer
+from tests.proxy.compaction import INVALID, LONG, PATHS, Compacted, answer, drive, said, told
+from tests.proxy.program import USAGE
+from tests.proxy.sockets import Heard, Upstream, ask, get, post, until, upstream
 from tests.store.support import ROOT, SOURCE, child
 
 BOUNDED = 2.5  # seconds that a broken store may cost a request, at most once
@@ -233,14 +238,19 @@ def test_facts_that_wait_outlive_a_conversation_that_is_not_remembered(tmp_path:
 
 
 @contextlib.contextmanager
-def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """`respool serve` in a process of its own, that clips whatever was seen."""
+def serving(
+    store: Path, port: int, deadline: float = 30.0, cap: int = 500, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`respool serve` in a process of its own, that clips whatever was seen.
+
+    By default nothing is late, however slow the machine.
+    """
     command = [sys.executable, "-m", "respool", "serve", "--port", "0", "--quiet"]
-    command += ["--deadline", "30"]  # nothing is late, however slow the machine
+    command += ["--deadline", str(deadline)]
     upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
     settings = store.parent / "respool.toml"
     settings.write_text(
-        "cap_chars = 500\neager = true\n"
+        f"cap_chars = {cap}\neager = true\n"
         'reevaluate_tokens = 1\nreevaluate_ratio = 0.0\npasses = ["cap_results"]\n'
     )
     process = subprocess.Popen(
@@ -249,6 +259,7 @@ def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int
             **os.environ,
             "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
             "RESPOOL_STORE": str(store),
+            **environment,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -344,3 +355,152 @@ def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path
     for ref in list(refs)[:20]:
         assert LONG in (kept.original(ref, None) or "")
     kept.close()
+
+
+class KilledAgain:
+    """Conversations that go on through many kills, with a provider that signs and verifies."""
+
+    def __init__(
+        self, store: Path, seed: int, caps: tuple[int, ...] = (500,), **environment: str
+    ) -> None:
+        self.store = store
+        self.caps = caps
+        self.chance = random.Random(seed)
+        self.environment = environment
+        self.provider = Signer()
+        self.port = 0  # of the process that serves now; 0: none does
+        self.is_over = False
+        self.refused: list[str] = []
+        self.answered: list[int] = []  # statuses that clients got
+        self.facts: dict[str, Facts] = {}
+
+    async def provide(self, heard: Heard, writer: asyncio.StreamWriter) -> None:
+        if problems := self.provider.problems(heard.body):
+            self.refused += problems
+            writer.write(INVALID)
+            return
+        blocks = self.provider.answer(heard.body)
+        await asyncio.sleep(self.chance.uniform(0, 0.02))
+        writer.write(answer(200, {"role": "assistant", "content": blocks, "usage": USAGE}))
+
+    async def talk(self, name: str) -> None:
+        """A conversation of one client: it asks again what was not answered."""
+        messages: list[Any] = [{"role": "user", "content": name}]
+        while not self.is_over:
+            if not self.port:
+                await asyncio.sleep(0.02)
+                continue
+            told = {"model": BOUND, "max_tokens": 99, "tools": TOOLS, "messages": messages}
+            raw = post(PATHS["anthropic"], json.dumps(told).encode(), f"x-api-key: {name[:6]}")
+            try:
+                reply = await ask(self.port, raw)
+                status, blocks = reply.status, json.loads(reply.body)["content"]
+            except (OSError, IndexError, ValueError, KeyError):  # killed meanwhile
+                await asyncio.sleep(0.02)
+                continue
+            self.answered.append(status)
+            text = f"{name} {len(messages)} {LONG}"
+            result = {"type": "tool_result", "tool_use_id": blocks[-1]["id"], "content": text}
+            messages += [
+                {"role": "assistant", "content": blocks},
+                {"role": "user", "content": [result]},
+            ]
+            if len(messages) > 60:
+                messages[1:] = []
+                messages[0]["content"] += " again"
+                name = messages[0]["content"]
+
+    async def play(self, rounds: int) -> None:
+        async with upstream(self.provide) as behind:
+            talks = asyncio.gather(*(self.talk(f"task {n}") for n in range(6)))
+            try:
+                for round in range(rounds):
+                    await self.play_round(behind, self.caps[round % len(self.caps)])
+            finally:
+                self.is_over = True
+                await asyncio.wait_for(talks, 60)
+        assert len(self.answered) > 5 * rounds
+        assert set(self.answered) == {200}
+        assert len(self.provider.refs) > rounds
+
+    async def play_round(self, behind: Upstream, cap: int) -> None:
+        """One process, until it is killed; what is late becomes a fact."""
+        deadline = self.chance.choice([0.02, 30.0])
+        with serving(self.store, behind.port, deadline, cap, **self.environment) as (process, port):
+            self.port, enough = port, len(behind.heard) + self.chance.randrange(1, 40)
+            await asyncio.wait_for(until(lambda: len(behind.heard) > enough), 60)
+            await asyncio.sleep(self.chance.uniform(0, 0.4))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            self.port = 0
+            self.check()
+
+    def check(self) -> None:
+        """All that is said elsewhere of the store holds of what the kill has left."""
+        kept = SQLiteStore(self.store)
+        lost = self.provider.refs - kept.readable_refs(self.provider.refs, None)
+        assert not lost, "an original is lost"
+        for ref in self.chance.sample(sorted(self.provider.refs), min(20, len(self.provider.refs))):
+            assert LONG in (kept.original(ref, None) or ""), "an original is another text"
+        assert self.refused == [], "the provider refused a request"
+        for conversation in kept.conversations(None, limit=1_000):
+            facts, before = (
+                kept.facts(conversation.name),
+                self.facts.get(conversation.name, Facts()),
+            )
+            assert before.merge(facts) == facts, "a fact is gone or another"
+            self.facts[conversation.name] = facts
+        kept.close()
+        assert quarantined_files(self.store) == []
+        with contextlib.closing(sqlite3.connect(self.store)) as connection:
+            for question in DANGLING:
+                assert connection.execute(question).fetchall() in ([], [("ok",)]), question
+
+
+DANGLING = (
+    "PRAGMA integrity_check",
+    "SELECT * FROM kept WHERE ref NOT IN (SELECT ref FROM originals)",
+    "SELECT * FROM kept WHERE conversation NOT IN (SELECT id FROM conversations)",
+    "SELECT ref FROM originals WHERE ref NOT IN (SELECT ref FROM kept)",
+    "SELECT id FROM requests WHERE conversation NOT IN (SELECT id FROM conversations)",
+)
+KEEPS_NOTHING = "from respool.store import SQLiteStore\nSQLiteStore.keep = lambda *_: None"
+KEEPS_REASONING = """
+from respool.compaction import evaluation
+evaluation._drop_bound_reasoning = lambda *_: False
+"""  # though no two processes decide alike
+FORGETS_FACTS = """
+from respool.store import record_tables
+whole = record_tables.write_facts
+def write_facts(connection, *given):
+    connection.execute("DELETE FROM facts")
+    whole(connection, *given)
+record_tables.write_facts = write_facts
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_again_and_again_conversations_go_on(tmp_path: Path, seed: int):
+    """Nothing that a marker names is lost, and the provider verifies each request."""
+    asyncio.run(KilledAgain(tmp_path / "respool.db", seed).play(12))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("planted", "caps", "said_then"),
+    [
+        (KEEPS_NOTHING, (500,), "an original is lost"),
+        (FORGETS_FACTS, (500,), "a fact is gone"),
+        (KEEPS_REASONING, (500, 1_500), "the provider refused a request"),
+    ],
+    ids=["originals", "facts", "refusal"],
+)
+def test_killed_again_and_again_can_fail(
+    tmp_path: Path, planted: str, caps: tuple[int, ...], said_then: str
+):
+    (tmp_path / "sitecustomize.py").write_text(planted)
+    paths = os.pathsep.join(map(str, (tmp_path, SOURCE, ROOT)))
+    one = KilledAgain(tmp_path / "respool.db", 1, caps, PYTHONPATH=paths)
+    with pytest.raises(AssertionError, match=said_then):
+        asyncio.run(one.play(12))

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from respool.cli import main
-from respool.replay import runner
+from respool.replay import runner, worker_pool
 from respool.replay.result import SkippedSource
 from respool.replay.runner import (
     Progress,
@@ -130,6 +130,20 @@ class TestProcesses:
         assert found.skipped == ((SkippedSource(str(files[0]), why),) if lost else ())
         assert len(found.sessions) == (2 if lost else 4)
         assert len(killed) == (2 if lost else 1)
+
+    def test_one_that_hangs_at_its_start_is_not_waited_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        hangs = (
+            "import sys, time\nif any('spawn_main' in one for one in sys.orig_argv): time.sleep(99)"
+        )
+        (tmp_path / "sitecustomize.py").write_text(hangs)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(worker_pool, "_START_SECONDS", 0.5)
+        files = [collection(tmp_path / f"{name}.jsonl.gz", [2, 3]) for name in "ab"]
+        with pytest.raises(worker_pool.WorkerStartError, match="not ready after"):
+            replayed(files, jobs=2)
+        assert multiprocessing.active_children() == []
 
     def test_an_interrupt_leaves_none_behind(self, tmp_path: Path):
         def interrupt(_: Progress) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,22 +16,42 @@ import pytest
 
 from respool.facts import Facts
 from respool.markers import reference
-from respool.store import ForgetResult, RejectedRequest, Retention, SQLiteStore
-from respool.store.database_file import quarantined_files
+from respool.store import (
+    ForgetResult,
+    RejectedRequest,
+    Retention,
+    SQLiteStore,
+    originals,
+    retention,
+    sqlite,
+)
+from respool.store.database_file import file_identity, quarantine, quarantined_files
 from respool.store.originals import pack_original
+from respool.store.retention import TrustedTime
 from tests.store.support import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
 
 DAY = 86_400.0
 
 
 class Clock:
-    """A time that passes when it is told to."""
+    """A time that passes when it is told to, and a clock that may differ from it."""
 
     def __init__(self) -> None:
         self.now = NOW
+        self.ahead = 0.0  # of the time
+
+    def elapsed(self) -> float:
+        return self.now
 
     def __call__(self) -> float:
-        return self.now
+        return self.now + self.ahead
+
+
+def opened(path: Path, clock: Clock, retention: Retention | None = None) -> SQLiteStore:
+    """A store of a process that starts now, and begins with a sweep."""
+    store = SQLiteStore(path, clock=clock, elapsed=clock.elapsed, retention=retention)
+    store.sweep()
+    return store
 
 
 @pytest.fixture
@@ -40,8 +61,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: Clock) -> Iterator[SQLiteStore]:
-    retention = Retention(days=30, megabytes=1)
-    store = SQLiteStore(tmp_path / "respool" / "respool.db", clock=clock, retention=retention)
+    store = opened(tmp_path / "respool" / "respool.db", clock, Retention(days=30, megabytes=1))
     yield store
     store.close()
 
@@ -119,6 +139,40 @@ class TestAge:
         swept(store)
         assert store.readable_refs(texts, None) == texts.keys()
 
+    def test_a_damaged_file_is_kept_from_the_move_on(self, store: SQLiteStore, clock: Clock):
+        """However old it was when it was moved; side files too."""
+        store.keep(OWNER, "c1", by_ref("text"))
+        store.close()
+        data = store.path.read_bytes()
+        store.path.write_bytes(data[:100] + b"\xff" * 3_996 + data[4_096:])
+        log = store.path.with_name(f"{store.path.name}-wal")
+        log.write_bytes(b"x")
+        clock.now = time.time()
+        for file in (store.path, log):
+            os.utime(file, (clock.now - 40 * DAY,) * 2)
+        quarantine(store.path, file_identity(store.path), 1)
+        again = opened(store.path, clock)
+        again.keep(OWNER, "c1", by_ref("text"))
+        aside = quarantined_files(store.path)
+        assert [file.name[-4:] == "-wal" for file in aside] == [False, True]
+        clock.now += 29 * DAY
+        again._maintain()
+        assert quarantined_files(store.path) == aside
+        clock.now += 2 * DAY
+        swept(again)
+        again._maintain()
+        assert quarantined_files(store.path) == []
+        again.close()
+
+    def test_a_file_of_another_name_is_nobodys_to_delete(self, store: SQLiteStore, clock: Clock):
+        store.keep(OWNER, "c1", by_ref("text"))
+        copy = store.path.with_name(f"{store.path.name}.damaged-keep-this")
+        copy.write_bytes(b"x")
+        os.utime(copy, (NOW - 99 * DAY,) * 2)
+        store._maintain()
+        store.forget()
+        assert copy.exists()
+
     def test_damaged_files_that_were_moved_aside_go_too(self, store: SQLiteStore, clock: Clock):
         store.keep(OWNER, "c1", by_ref("text"))
         aside = store.path.with_name(store.path.name + ".damaged-20260101-000000")
@@ -131,38 +185,260 @@ class TestAge:
         assert quarantined_files(store.path) == []
 
 
-class TestAhead:
-    """What was dated ahead by a clock that was wrong."""
+class TestClock:
+    """Clocks that are wrong for a while, and machines that were off."""
 
-    def ask(self, store: SQLiteStore, clock: Clock, name: str, count: int = 1) -> None:
-        for number in range(count):
-            id = f"{name} {number} {clock.now}"
-            store.record(record(id, conversation=name, time=clock.now))
+    def use(self, store: SQLiteStore, clock: Clock, name: str) -> None:
+        store.record(record(f"{name} {clock.now}", conversation=name, time=clock()))
+        store.add_facts(f"facts of {name}", Facts(cold=frozenset({"0a"})))
         assert store.flush()
 
-    def test_ages_once_many_requests_agree_with_the_clock(self, store: SQLiteStore, clock: Clock):
-        clock.now += 1_000 * DAY
-        self.ask(store, clock, "ahead")
-        store.add_facts("ahead of all", Facts(cold=frozenset({"0a"})))
-        clock.now -= 1_000 * DAY
-        for _ in range(60):
-            clock.now += DAY
-            self.ask(store, clock, "usual", 4)
+    def let_pass(self, store: SQLiteStore, clock: Clock, days: float) -> None:
+        """Sweep four times a day."""
+        for _ in range(round(days * 4)):
+            clock.now += DAY / 4
             swept(store)
-        assert names(store) == {"usual"}
-        assert store.facts("ahead of all") == Facts()
 
-    def test_a_clock_that_is_behind_for_a_while_takes_nothing_away(
+    @pytest.mark.parametrize("ahead", [31 * DAY, 10_000 * DAY, -31 * DAY, -5 / 24 * DAY])
+    @pytest.mark.parametrize("steady", [2, 40])
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_one_that_is_wrong_for_less_than_a_day_deletes_nothing(
+        self, store: SQLiteStore, clock: Clock, ahead: float, steady: int, restarts: bool
+    ):
+        self.let_pass(store, clock, steady)
+        self.use(store, clock, "before")
+        clock.ahead = ahead
+        used = opened(store.path, clock) if restarts else store
+        clock.now += 1
+        swept(used)
+        self.use(used, clock, "meanwhile")
+        self.let_pass(used, clock, 0.75)
+        clock.ahead = 0
+        later = opened(store.path, clock) if restarts else store
+        self.let_pass(later, clock, 25)
+        assert names(store) == {"before", "meanwhile"}
+        self.let_pass(later, clock, 30)
+        assert names(store) == set()
+        assert store.facts("facts of before") == store.facts("facts of meanwhile") == Facts()
+        for one in {used, later} - {store}:
+            one.close()
+
+    def test_two_jumps_in_a_row_delete_nothing(self, store: SQLiteStore, clock: Clock):
+        self.let_pass(store, clock, 2)
+        self.use(store, clock, "before")
+        for _ in range(10):
+            clock.now += 600
+            clock.ahead += 31 * DAY
+            swept(store)
+        assert names(store) == {"before"}
+
+    def test_a_process_with_another_clock_deletes_nothing(self, store: SQLiteStore, clock: Clock):
+        other = Clock()
+        other.ahead = 31 * DAY
+        wrong = opened(store.path, other)
+        for _ in range(20):
+            other.now = clock.now = clock.now + DAY / 4
+            self.use(store, clock, "live")
+            swept(store)
+            swept(wrong)
+        assert names(store) == {"live"}
+        wrong.close()
+
+    @pytest.mark.parametrize("start", [True, False])
+    def test_after_forty_days_off_the_old_goes_in_a_day(
+        self, store: SQLiteStore, clock: Clock, start: bool
+    ):
+        """The process starts anew, or the machine slept: then a clock of its own went on."""
+        self.let_pass(store, clock, 2)
+        self.use(store, clock, "old")
+        clock.now += 40 * DAY
+        again = opened(store.path, clock) if start else store
+        assert names(store) == {"old"}
+        self.use(again, clock, "new")
+        self.let_pass(again, clock, 1)
+        assert names(store) == {"new"}
+        again.close()
+
+    def test_a_process_a_week_for_minutes_deletes_what_is_old(
         self, store: SQLiteStore, clock: Clock
     ):
-        """A machine may begin in 1970, until it has asked for the time."""
-        self.ask(store, clock, "live", 200)
-        clock.now -= 10_000 * DAY
-        self.ask(store, clock, "early", 20)
-        swept(store)
-        clock.now += 10_000 * DAY
+        for week in range(12):
+            with contextlib.closing(opened(store.path, clock)) as one:
+                self.use(one, clock, f"week {week:02}")
+                clock.now += 600
+                swept(one)
+            clock.now += 7 * DAY
+        assert names(store) == {f"week {week:02}" for week in range(6, 12)}
+
+    def test_a_day_after_a_reboot_still_counts_by_the_clock(self, store: SQLiteStore, clock: Clock):
+        """Processes that run for an hour a day age their rows day by day."""
+        self.use(store, clock, "old")
+        for _ in range(33):
+            clock.now += 0.9 * DAY
+            opened(store.path, clock).close()
+            assert names(store) == {"old"}
+        clock.now += 0.9 * DAY
+        opened(store.path, clock).close()
+        assert names(store) == set()
+
+    def test_what_was_dated_ahead_does_not_stay_for_ever(self, store: SQLiteStore, clock: Clock):
+        clock.ahead = 1_000 * DAY
+        self.use(store, clock, "ahead")
+        store.keep(OWNER, "ahead", by_ref("text"))
+        aside = store.path.with_name(store.path.name + ".damaged-20260101-000000")
+        aside.write_bytes(b"x")
+        os.utime(aside, (clock(), clock()))
+        clock.ahead = 0
+        for _ in range(33 * 4):
+            self.let_pass(store, clock, 0.25)
+            store._maintain()
+        assert names(store) == set()
+        assert store.facts("facts of ahead") == Facts()
+        assert not aside.exists()
+
+    def test_what_is_used_on_after_it_was_dated_ahead_stays(self, store: SQLiteStore, clock: Clock):
+        """A cache that knows its first date must not keep it from the file."""
+        texts = by_ref(text_of(1))
+        clock.ahead = 1_000 * DAY
+        store.keep(OWNER, "c1", texts)
+        clock.ahead = 0
+        for _ in range(40):
+            self.let_pass(store, clock, 1)
+            store.keep(OWNER, "c1", texts)
+        assert store.readable_refs(texts, OWNER) == texts.keys()
+
+    def test_the_size_limit_takes_nothing_by_a_wrong_clock(self, store: SQLiteStore, clock: Clock):
+        self.let_pass(store, clock, 2)
+        store.keep(OWNER, "live", by_ref(*(noise(number) for number in range(6))))
+        clock.ahead = 31 * DAY
         swept(store)
         assert names(store) == {"live"}
+
+
+class OddClock:
+    """A store under odd clocks, and the honest time of each conversation's last use.
+
+    A fault of the clock lasts for less than a day, and two days without one follow it.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.clock = Clock()
+        self.path = folder / "respool.db"
+        self.stood: float | None = None  # the time at which the clock stands still
+        self.used: dict[str, float] = {}
+        self.store = self.open()
+
+    def read(self) -> float:
+        return self.clock() if self.stood is None else self.stood
+
+    def open(self) -> SQLiteStore:
+        store = SQLiteStore(self.path, clock=self.read, elapsed=self.clock.elapsed)
+        swept(store)
+        store._database.run_exclusive(lambda c: c.execute("PRAGMA synchronous = OFF"))  # faster
+        return store
+
+    def restart(self, off: float = 0.0) -> None:
+        self.store.close()
+        self.clock.now += off
+        self.store = self.open()
+
+    def use(self) -> None:
+        name = f"c{self.chance.randrange(40)}"
+        if self.chance.random() < 0.5:
+            self.store.keep(OWNER, name, by_ref(name))
+        else:
+            self.store.record(
+                record(f"{name} {self.clock.now}", conversation=name, time=self.read())
+            )
+            assert self.store.flush()
+        self.used[name] = self.clock.now
+
+    def go_on(self, days: float) -> None:
+        """Use and sweep the store, by this clock; the law is checked after each sweep."""
+        over = self.clock.now + days * DAY
+        while self.clock.now < over:
+            self.clock.now += self.chance.uniform(0.5, 3) * 3_600
+            for _ in range(self.chance.choice([0, 0, 1, 2])):
+                self.use()
+            if self.chance.random() < 0.1:
+                self.restart()
+            swept(self.store)
+            self.check()
+
+    def check(self) -> None:
+        """Used within 30 days, less the day for which a clock may be wrong: it is there."""
+        live = {name for name, time in self.used.items() if time > self.clock.now - 28.8 * DAY}
+        assert live <= names(self.store), "deleted too early"
+
+    def play(self, faults: int) -> None:
+        for _ in range(faults):
+            self.go_on(self.chance.uniform(2, 6))
+            match self.chance.randrange(6):
+                case 0 | 1:
+                    self.clock.ahead = self.chance.choice([31, -31, 400, -20_000]) * DAY
+                case 2:
+                    self.clock.ahead = -self.chance.uniform(1.5, 20) * 3_600
+                case 3:
+                    self.stood = self.read()
+                case 4:
+                    self.restart(off=self.chance.uniform(1, 45) * DAY)
+                case _:
+                    self.restart()
+            if self.chance.random() < 0.5:
+                self.restart()
+            self.go_on(self.chance.uniform(0.05, 0.8))
+            self.clock.ahead, self.stood = 0.0, None
+        self.used.clear()
+        self.let_age()
+
+    def let_age(self) -> None:
+        """Everything stale goes: nothing that was used before is there a good month later."""
+        for _ in range(34):
+            self.clock.now += DAY
+            swept(self.store)
+        assert names(self.store) == set(), "never deleted"
+        self.store.close()
+
+
+ODD_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))]
+
+
+@pytest.mark.parametrize("seed", ODD_SEEDS)
+def test_odd_clocks(tmp_path: Path, seed: int):
+    OddClock(tmp_path, seed).play(6 if seed == 0 else 25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ("the clock is believed", "deleted too early"),
+        ("nothing is ever trusted", "never deleted"),
+        ("what is behind stays behind", "deleted too early"),
+        ("what is ahead stays ahead", "never deleted"),
+    ],
+)
+def test_odd_clocks_can_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str, said: str
+):
+    match planted:
+        case "the clock is believed":
+            monkeypatch.setattr(sqlite, "trust_time", lambda _c, now: TrustedTime(now.time, True))
+        case "nothing is ever trusted":
+            monkeypatch.setattr(sqlite, "trust_time", lambda *_: TrustedTime())
+        case "what is behind stays behind":
+            monkeypatch.setattr(originals, "not_before_trusted", lambda _c, time: time)
+        case _:
+            monkeypatch.setattr(retention, "_clamp_future_times", lambda *_: None)
+    with pytest.raises(AssertionError, match=said):
+        _play_all(tmp_path)
+
+
+def _play_all(folder: Path) -> None:
+    for seed in range(1, 12):
+        (folder / str(seed)).mkdir()
+        OddClock(folder / str(seed), seed).play(25)
 
 
 class TestSize:

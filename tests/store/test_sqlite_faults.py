@@ -22,7 +22,13 @@ import pytest
 from respool.facts import Facts
 from respool.markers import reference
 from respool.store import SQLiteStore, StoreUnavailable
-from respool.store.database_file import MIGRATIONS, file_identity, quarantine, quarantined_files
+from respool.store.database_file import (
+    MIGRATIONS,
+    file_identity,
+    open_reader,
+    quarantine,
+    quarantined_files,
+)
 from tests.store.support import NOW, OWNER, ROOT, SOURCE, by_ref, child, record, text_of
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows keeps open files from this")
@@ -553,6 +559,14 @@ class TestDamaged:
         assert quarantined_files(path) == []
 
 
+def seen(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Every file of a folder, with its bytes, its mode and the time of its last change."""
+    return {
+        file.name: (file.read_bytes(), file.stat().st_mode, file.stat().st_mtime_ns)
+        for file in folder.iterdir()
+    }
+
+
 def works_or_tells(store: SQLiteStore, number: int) -> None:
     with contextlib.suppress(StoreUnavailable):
         store.keep(OWNER, "c1", by_ref(text_of(number)))
@@ -641,12 +655,91 @@ class TestNotOurs:
         assert (path.read_bytes(), log.read_bytes()) == before
         assert quarantined_files(path) == []
 
-    def test_a_text_that_is_no_database_is_not_moved(self, tmp_path: Path):
-        path = tmp_path / ".profile"
-        path.write_text("export A=1\n" * 50)
+    @pytest.mark.parametrize(
+        ("name", "data"),
+        [
+            (".profile", b"export A=1\n" * 50),
+            ("mail.db", b"From: somebody\n" * 400),
+            ("mail.sqlite3", b"\xa5" * 8_192),
+            ("zeros.db", bytes(8_192)),
+            ("cut.db", b"SQLite format 3\0" + bytes(20)),
+            ("x.db", b"x"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_a_file_that_is_no_database_is_not_touched(
+        self, tmp_path: Path, name: str, data: bytes
+    ):
+        path = tmp_path / name
+        path.write_bytes(data)
+        os.utime(path, (NOW - 40 * 86_400,) * 2)
+        before = seen(tmp_path)
+        store = SQLiteStore(path)
+        for attempt in (lambda: store.keep(OWNER, "c1", by_ref(NEW)), lambda: store.facts("c1")):
+            with pytest.raises(StoreUnavailable, match="not respool's"):
+                attempt()
         with pytest.raises(StoreUnavailable, match="not respool's"):
-            SQLiteStore(path).keep(OWNER, "c1", by_ref(NEW))
-        assert [file.name for file in tmp_path.iterdir()] == [".profile"]
+            quarantine(path, file_identity(path), 1)
+        with pytest.raises(StoreUnavailable, match="not respool's"):
+            open_reader(path, 1)
+        store.close()
+        assert seen(tmp_path) == before
+
+    @pytest.mark.parametrize("tables", [0, 1])
+    @pytest.mark.parametrize("is_running", [False, True])
+    def test_a_database_with_a_log_is_not_opened(
+        self, tmp_path: Path, tables: int, is_running: bool
+    ):
+        """SQLite would create side files, or move the log into the file when it closes it."""
+        path = tmp_path / "bookmarks.db"
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as theirs:
+            theirs.execute("PRAGMA journal_mode = WAL")
+            for number in range(tables):
+                theirs.execute(f"CREATE TABLE t{number} (url)")
+            if not is_running:
+                theirs.close()
+            before = seen(tmp_path)
+            for create in (True, False):
+                store = SQLiteStore(path, create=create)
+                with pytest.raises(StoreUnavailable, match="not respool's"):
+                    store.facts("c1")
+                store.close()
+                assert seen(tmp_path) == before
+
+    @POSIX
+    def test_a_pipe_is_not_read(self, tmp_path: Path):
+        os.mkfifo(tmp_path / "respool.db")
+        pipe = os.open(tmp_path / "respool.db", os.O_RDWR)
+        os.write(pipe, b"x" * 100)
+        with pytest.raises(StoreUnavailable, match="not respool's"):
+            SQLiteStore(tmp_path / "respool.db").facts("c1")
+        assert os.read(pipe, 200) == b"x" * 100
+        os.close(pipe)
+
+    @pytest.mark.parametrize("name", ["respool.db", "agents.db", "agents"])
+    def test_one_that_names_respool_is_ours_by_any_name(self, tmp_path: Path, name: str):
+        path = tmp_path / name
+        store = SQLiteStore(path)
+        store.keep(OWNER, "c1", by_ref(KEPT))
+        store.close()
+        path.write_bytes(first_page_lost(path.read_bytes()))
+        store = SQLiteStore(path)
+        works(store)
+        store.close()
+        assert len(quarantined_files(path)) >= 1
+
+    @POSIX
+    def test_one_that_was_killed_before_its_log_was_moved_is_ours(self, path: Path):
+        """Its first bytes name respool, before anything is in its log."""
+        process = child("write", str(path), "1", "1000")
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "1\n"]
+        process.kill()
+        process.communicate()
+        assert path.read_bytes()[68:72] == b"RSPL"
+        store = SQLiteStore(path)
+        assert store.original(reference(text_of(1)), OWNER) == text_of(1)
+        store.close()
 
     def test_tables_that_a_newer_version_changed_under_us_are_no_damage(self, store: SQLiteStore):
         with contextlib.closing(sqlite3.connect(store.path)) as newer:

@@ -37,7 +37,14 @@ class Storing(RuleBasedStateMachine):
 
     def opened(self) -> SQLiteStore:
         retention = Retention(days=DAYS)
-        return SQLiteStore(self.folder / "respool.db", clock=lambda: self.now, retention=retention)
+        store = SQLiteStore(
+            self.folder / "respool.db",
+            clock=lambda: self.now,
+            elapsed=lambda: self.now,
+            retention=retention,
+        )
+        store.sweep()
+        return store
 
     @rule(
         at=st.sampled_from([0, 1]), owner=owners, name=names, texts=st.sets(st.sampled_from(TEXTS))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import click
 
 from .check import check
@@ -55,6 +58,17 @@ def main() -> None:
     """
 
 
+def drop_working_directory() -> None:
+    """Import nothing more from the working directory, which `python -m` searches first.
+
+    Lazy imports and worker processes would run what a repository puts there. It stays if respool
+    itself is in it.
+    """
+    first = sys.path[0] if sys.path and not sys.flags.safe_path else None
+    if first in ("", str(Path.cwd())) and Path(__file__).parents[2] != Path.cwd():
+        del sys.path[0]
+
+
 for _command in (
     compact,
     explain,
@@ -71,4 +85,4 @@ for _command in (
 ):
     main.add_command(_command)
 
-__all__ = ["main"]
+__all__ = ["drop_working_directory", "main"]

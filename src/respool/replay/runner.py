@@ -230,14 +230,18 @@ def replay_files(
 
 def _process_files(request: RunRequest, jobs: int, collector: OutcomeCollector) -> None:
     """Process all sessions, in this process or in a worker pool."""
-    if jobs == 1 or sum(collector.sizes.values()) < MIN_PARALLEL_BYTES:
-        _process_serially(
-            {file: read_items(Path(file)) for file in collector.pending()}, request, collector
-        )
-        return
-    from .worker_pool import WorkerPool  # late: small inputs need no processes
+    if jobs > 1 and sum(collector.sizes.values()) >= MIN_PARALLEL_BYTES:
+        from .worker_pool import (
+            WorkerPool,
+            can_start_workers,
+        )  # late: small inputs need no processes
 
-    WorkerPool(request, jobs, collector).run()
+        if can_start_workers():
+            WorkerPool(request, jobs, collector).run()
+            return
+    _process_serially(
+        {file: read_items(Path(file)) for file in collector.pending()}, request, collector
+    )
 
 
 def estimate_bytes(file: Path) -> int:

@@ -3,6 +3,11 @@
 Each worker reads a file on its own and asks before it replays a session. So several can share a
 file that holds many, no session crosses from one process to another, and when a worker dies, the
 one session that it was at is known.
+
+Python looks for modules in the working directory of a process that it starts, before its own. A
+repository could run code there, or a file `select.py` end a worker at its first import. So workers
+start with PYTHONSAFEPATH, and not at all where Python ignores it. One that ends before it is ready
+is an error that names no session.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
@@ -18,10 +25,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from msgspec import Struct, field
 
+from ..errors import RespoolError
 from .result import SkippedSource
 from .runner import (
     ItemOutcome,
@@ -34,6 +42,19 @@ from .runner import (
 
 T = TypeVar("T")
 
+_SAFE_PATH: Final = "PYTHONSAFEPATH"
+_START_SECONDS: Final = 120.0  # until a worker must be ready; it takes less than one
+
+
+class WorkerStartError(RespoolError):
+    """A worker process could not start."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"A worker process of replay did not start: {why}. Check PYTHONPATH and PYTHONHOME, "
+            "or use --jobs 1."
+        )
+
 
 class _Reply(Enum):
     """Reply to a worker's claim of a session."""
@@ -41,6 +62,10 @@ class _Reply(Enum):
     GRANTED = "replay it"
     TAKEN = "go on to the next"
     EXHAUSTED = "there is nothing left in this file"
+
+
+class _Ready(Struct, frozen=True):
+    """A worker has started and waits for its request."""
 
 
 class _Claim(Struct, frozen=True):
@@ -66,11 +91,13 @@ class _FileDone(Struct, frozen=True):
 # --- in the worker -----------------------------------------------------------------------------
 
 
-def run_worker(pipe: Connection, request: RunRequest) -> None:
+def run_worker(pipe: Connection) -> None:
     """Work on one file after another, until there is no more or nobody who asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
     Thread(target=_exit_with_parent, daemon=True).start()
     try:
+        pipe.send(_Ready())
+        request: RunRequest = pipe.recv()
         while (file := pipe.recv()) is not None:
             _process_file(file, pipe, request)
             pipe.send(_FileDone())
@@ -130,6 +157,8 @@ class _WorkerProcess(Struct, eq=False):
 
     process: BaseProcess
     pipe: Connection
+    started: float
+    is_ready: bool = False
     file: _SharedFile | None = None
     session: tuple[int, str] | None = None
 
@@ -149,7 +178,7 @@ class WorkerPool:
         try:
             self._assign_files()
             while busy := {worker.pipe: worker for worker in self._workers if worker.file}:
-                for line in connection.wait(list(busy)):
+                for line in connection.wait(list(busy), self._time_left()):
                     self._receive(busy[cast(Connection, line)])
                 self._assign_files()
         finally:
@@ -157,6 +186,16 @@ class WorkerPool:
                 worker.process.kill()
             for worker in self._workers:
                 worker.process.join()
+
+    def _time_left(self) -> float | None:
+        """Seconds until a worker must be ready; None if all are."""
+        starting = [worker.started for worker in self._workers if not worker.is_ready]
+        if not starting:
+            return None
+        left = min(starting) + _START_SECONDS - time.monotonic()
+        if left < 0:
+            raise WorkerStartError(f"it was not ready after {_START_SECONDS:g} seconds")
+        return left
 
     def _assign_files(self) -> None:
         """Assign files to idle workers, and start workers while files are left."""
@@ -180,14 +219,16 @@ class WorkerPool:
             self._open.append(file)
         file.readers += 1
         worker.file, worker.session = file, None
-        _send(worker, file.name)
+        if worker.is_ready:
+            _send(worker, file.name)
 
     def _start_worker(self) -> _WorkerProcess:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=run_worker, args=(theirs, self._wanted), daemon=True)
-        with _ignoring_interrupts():
+        process = self._context.Process(target=run_worker, args=(theirs,), daemon=True)
+        with _safe_path(), _ignoring_interrupts():
             process.start()
-            self._workers.append(_WorkerProcess(process, cast(Connection, ours)))
+            started = time.monotonic()
+            self._workers.append(_WorkerProcess(process, cast(Connection, ours), started))
         theirs.close()
         return self._workers[-1]
 
@@ -195,11 +236,15 @@ class WorkerPool:
         file = worker.file
         assert file is not None
         try:
-            said: _Claim | _ItemDone | _FileDone = worker.pipe.recv()
+            said: _Ready | _Claim | _ItemDone | _FileDone = worker.pipe.recv()
         except (EOFError, OSError):
             self._handle_death(worker, file)
             return
         match said:
+            case _Ready():
+                worker.is_ready = True
+                _send(worker, self._wanted)  # now: a pipe that nobody reads would block
+                _send(worker, file.name)
             case _Claim():
                 _send(worker, self._reply(worker, file, said))
             case _ItemDone():
@@ -225,9 +270,13 @@ class WorkerPool:
         session = worker.session
         self._workers.remove(worker)
         worker.pipe.close()
+        worker.process.join(1.0)  # it may still be ending by itself, with a status
         worker.process.kill()
         worker.process.join()
-        why = _describe_exit(worker.process.exitcode)
+        status = worker.process.exitcode
+        if not worker.is_ready and status is not None and status >= 0:
+            raise WorkerStartError(f"it ended with status {status}")
+        why = _describe_exit(status)
         if session is not None:
             index, name = session
             what = f"session {name}" if name else "a part of it"
@@ -250,7 +299,7 @@ class WorkerPool:
                 self._kept.finish_file(file.name)
 
 
-def _send(worker: _WorkerProcess, message: str | _Reply) -> None:
+def _send(worker: _WorkerProcess, message: str | RunRequest | _Reply) -> None:
     with suppress(OSError):  # that it died meanwhile is heard next
         worker.pipe.send(message)
 
@@ -264,6 +313,25 @@ def _describe_exit(status: int | None) -> str:
     if status == -getattr(signal, "SIGKILL", 9):
         return "the process at it was killed, as happens when memory runs out"
     return f"the process at it ended with status {status}"
+
+
+def can_start_workers() -> bool:
+    """Report whether a process can be kept from importing from the working directory."""
+    return bool(sys.flags.safe_path) or not sys.flags.ignore_environment
+
+
+@contextmanager
+def _safe_path() -> Generator[None]:
+    """Let a Python process that starts here not import from the working directory."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 @contextmanager

@@ -6,6 +6,11 @@ A released migration is never changed; a new one is appended.
 Only its owner may read the file: it has mode 0600, and SQLite gives its side files (-wal, -shm)
 the same mode. Creating the file and moving it aside happen under a lock on its folder, so that
 two processes never do so at once.
+
+A file with bytes in it is used, or moved aside if it is damaged, only if it is respool's: it names
+respool in its header or in its log, or its header is lost and it has the default name. The bytes
+decide before SQLite opens the file, which could change it or create side files. Any other file is
+refused and left as it is. An empty file holds nothing to lose and is used.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import sqlite3
 import stat
@@ -30,6 +36,7 @@ except ImportError:  # Windows, where an open file cannot be deleted
 Migration = tuple[str, ...]
 
 APPLICATION_ID = 0x5253504C  # "RSPL", in the header of each of our files
+FILE_NAME = "respool.db"  # the default
 FORMER_APPLICATION_ID = 0x434C4557  # "CLEW", the project's name before its first release
 
 _TABLES: Migration = (
@@ -89,8 +96,12 @@ MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN)
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 _SQLITE_HEADER = b"SQLite format 3\0"  # magic bytes
-_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _VERSION_OFFSET, _APPLICATION_OFFSET = 60, 68  # in the header, four bytes each
+_HEADER_BYTES = _APPLICATION_OFFSET + 4
+_LOG_MAGIC = (0x377F0682, 0x377F0683)
+_LOG_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
+_MAX_FRAMES = 2_000  # read of a log; SQLite moves a log of 1,000 frames into its file
+_QUARANTINE_NAME = re.compile(r"\.damaged-\d{8}-\d{6}(\.\d+)?(-wal|-shm)?", re.ASCII)
 _LOCK_RETRY_SECONDS = 0.01  # between two attempts
 _WRITER_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -101,6 +112,9 @@ _WRITER_PRAGMAS = (
     "PRAGMA journal_size_limit = 33554432",
     "PRAGMA cell_size_check = ON",
 )
+
+
+_UNRECOGNIZED = "if respool wrote it, it is damaged beyond recognition: move it away"
 
 
 class NewerFile(Exception):
@@ -176,6 +190,21 @@ def renew_stamp(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE meta SET value = randomblob(16) WHERE key = 'stamp'")
 
 
+def not_before_trusted(connection: sqlite3.Connection, time: float) -> float:
+    """Return the time of a use: a clock that is behind must not make it old."""
+    return max(time, read_clock(connection).get("clock trusted", time))
+
+
+def read_clock(connection: sqlite3.Connection) -> dict[str, float]:
+    """Return what earlier sweeps have noted of the clock."""
+    return dict(
+        connection.execute(
+            "SELECT key, value FROM meta WHERE key >= 'clock ' AND key < 'clock!'"
+            " AND typeof(value) = 'real'"
+        )
+    )
+
+
 def _initialize_meta(connection: sqlite3.Connection, salt: bytes) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("INSERT INTO meta VALUES ('salt', ?)", (salt,))
@@ -198,7 +227,8 @@ def open_writer(
             if not create:
                 raise StoreUnavailable(path, "missing")
             _create_file(path)
-        _reject_by_header(path)
+        if _reject_by_header(path):
+            _restrict_permissions(path)  # before SQLite creates side files
         connection = connect(path, wait)
         try:
             _reject_unsuitable(path, connection)
@@ -212,6 +242,8 @@ def open_writer(
 
 def open_reader(path: Path, wait: float, *, immutable: bool = False) -> sqlite3.Connection:
     """Open a read-only connection; `immutable` if lock files cannot be written either."""
+    with contextlib.suppress(OSError):  # SQLite reports it
+        _reject_by_header(path)
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
     connection = sqlite3.connect(
         uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False
@@ -247,14 +279,18 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 
 def quarantine(path: Path, known: FileIdentity | None, wait: float) -> Path | None:
-    """Move a damaged file and its side files aside; None if another process did."""
+    """Move a damaged file and its side files aside; None if another process did.
+
+    The move counts as their last change: from it on they are kept for the retention time.
+    """
     with _folder_lock(path, wait):
         if known is None or file_identity(path) != known:
             return None
+        _reject_by_header(path)
         aside = _free_name(path)
-        path.rename(aside)
-        for ending in SIDE_FILE_SUFFIXES:
+        for ending in ("", *SIDE_FILE_SUFFIXES):
             with contextlib.suppress(FileNotFoundError):
+                os.utime(side_file(path, ending))  # first: a kill in between must not make it old
                 side_file(path, ending).rename(side_file(aside, ending))
     _log.warning("The store %s was damaged. It is now %s, and a new one is begun.", path, aside)
     return aside
@@ -262,7 +298,10 @@ def quarantine(path: Path, known: FileIdentity | None, wait: float) -> Path | No
 
 def quarantined_files(path: Path) -> list[Path]:
     """Return the damaged files that were moved aside, and their side files."""
-    return sorted(path.parent.glob(f"{_glob_escape(path.name)}.damaged-*"))
+    found = path.parent.glob(f"{_glob_escape(path.name)}.damaged-*")
+    return sorted(
+        file for file in found if _QUARANTINE_NAME.fullmatch(file.name.removeprefix(path.name))
+    )
 
 
 def side_file(path: Path, suffix: str) -> Path:
@@ -274,6 +313,7 @@ def _prepare(connection: sqlite3.Connection, salt: bytes | None) -> None:
     ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
     if not pages:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # in its first bytes
     for statement in _WRITER_PRAGMAS:
         connection.execute(statement).fetchall()
     migrate(connection, salt, MIGRATIONS)
@@ -290,39 +330,48 @@ def _reject_unsuitable(path: Path, connection: sqlite3.Connection) -> None:
         raise StoreUnavailable(path, "former") from None
 
 
-def _reject_by_header(path: Path) -> None:
-    """Check the header before SQLite opens the file: opening a newer file could change it.
-
-    A file that is no database and has no database's suffix is never moved aside: RESPOOL_STORE is
-    wrong.
-    """
+def _reject_by_header(path: Path) -> bool:
+    """Raise for a file that is not respool's or of a newer version; False if the file is empty."""
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # a pipe or a device
+        raise StoreUnavailable(path, "foreign")
     with path.open("rb") as file:
-        header = file.read(_APPLICATION_OFFSET + 4)
-    if not header.startswith(_SQLITE_HEADER):
-        if header and path.suffix not in _DATABASE_SUFFIXES:
-            raise StoreUnavailable(path, "foreign")
-        return
-    application = int.from_bytes(header[_APPLICATION_OFFSET:])
+        header = file.read(_HEADER_BYTES)
+    if not header:
+        return False
+    if not header.startswith(_SQLITE_HEADER) or len(header) < _HEADER_BYTES:
+        if path.name != FILE_NAME:
+            raise StoreUnavailable(path, "foreign", _UNRECOGNIZED)
+        return True
+    application = int.from_bytes(header[_APPLICATION_OFFSET:]) or _application_in_log(path)
     if application == FORMER_APPLICATION_ID:
         raise StoreUnavailable(path, "former")
     if application != APPLICATION_ID:
-        _reject_by_log(path)
-        return
+        raise StoreUnavailable(path, "foreign")
     if int.from_bytes(header[_VERSION_OFFSET : _VERSION_OFFSET + 4]) > len(MIGRATIONS):
         raise StoreUnavailable(path, "newer")
-    _restrict_permissions(path)
+    return True
 
 
-def _reject_by_log(path: Path) -> None:
-    """Check a file whose identity may be in its log only, as after an early kill.
+def _application_in_log(path: Path) -> int:
+    """Return the application id in a file's log, where it may be after an early kill; 0: none.
 
-    The connection cannot write: closing one that can would move the log into the file.
+    The log is read as bytes: SQLite would create or change a side file.
     """
-    if not side_file(path, "-wal").exists():
-        return
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-        _reject_unsuitable(path, connection)
+    with contextlib.suppress(FileNotFoundError), side_file(path, "-wal").open("rb") as log:
+        header = log.read(_LOG_HEADER_BYTES)
+        if int.from_bytes(header[:4]) not in _LOG_MAGIC:
+            return 0
+        page_bytes, salts = int.from_bytes(header[8:12]), header[16:24]
+        for _ in range(_MAX_FRAMES):
+            frame = log.read(_FRAME_HEADER_BYTES)
+            if len(frame) < _FRAME_HEADER_BYTES or frame[8:16] != salts:  # the rest is older
+                break
+            page = log.read(page_bytes)
+            application = int.from_bytes(page[_APPLICATION_OFFSET:_HEADER_BYTES])
+            if int.from_bytes(frame[:4]) == 1 and application:
+                return application
+    return 0
 
 
 def _create_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ from itertools import islice
 from msgspec import Struct
 
 from ..markers import reference
-from .database_file import renew_stamp
+from .database_file import not_before_trusted, renew_stamp
 
 PLAIN = 0
 ZLIB = 1
@@ -96,6 +96,7 @@ def ensure_conversation(
     connection: sqlite3.Connection, owner: str, name: str, *, time: float, session: str = ""
 ) -> int:
     """Return the row id of a conversation, created if missing, and update its last use."""
+    time = not_before_trusted(connection, time)
     connection.execute(
         """INSERT INTO conversations (owner, name, session, started, last)
         VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (owner, name) DO UPDATE SET

@@ -24,6 +24,7 @@ from .base import (
     RequestRecord,
     SentRequest,
 )
+from .database_file import not_before_trusted
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
@@ -116,6 +117,7 @@ def write_facts(
     connection: sqlite3.Connection, conversation: str, new: list[FactRow], time: float
 ) -> None:
     """Write facts down, but for those that are known already."""
+    time = not_before_trusted(connection, time)
     connection.executemany(
         "INSERT OR IGNORE INTO facts (conversation, kind, prefix, tokens, time)"
         " VALUES (?, ?, ?, ?, ?)",

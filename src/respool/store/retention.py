@@ -3,6 +3,18 @@
 A conversation is deleted as a whole when its last request is too old. While it is in use all of its
 originals stay, however old they are: its history still holds their markers. The size limit deletes
 conversations earlier, except those used in the last days.
+
+The system's clock can be wrong: after a start without a time server, in a resumed virtual machine.
+So ages count by a trusted time, which the file holds. It is the clock's time while the clock has
+been steady for a day: it has not gone back, and it has not gone ahead by more than the time that
+passed. In one process a second clock measures that time. Between processes nothing does: there the
+clock may go ahead by a day. After a longer gap the last time before it is trusted, as the clock has
+gone on from there, and the time after it in a day. So a machine that was off deletes its old rows
+at most a day late, and a clock that is wrong for less than a day deletes nothing. One that is wrong
+for longer cannot be told from one that was corrected.
+
+What is used now is never dated before the trusted time, and what is dated after it ages from now,
+once the clock is steady.
 """
 
 from __future__ import annotations
@@ -11,7 +23,8 @@ import contextlib
 import os
 import sqlite3
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,18 +32,18 @@ from msgspec import Struct
 from ..config import STORE, STORE_DAYS, STORE_MEGABYTES
 from ..errors import PolicyError
 from .base import ForgetResult
-from .database_file import renew_stamp
+from .database_file import FILE_NAME, read_clock, renew_stamp
 
 LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
 _MIN_VALUE = 1
 _MAX_DAYS = 36_500
 _MAX_MEGABYTES = 10_000_000
-_FILE_NAME = "respool.db"
 
 NO_LIMIT = 2**31  # rows
 _COUNTED_TABLES = ("conversations", "originals", "requests")
 _ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
-_CLOCK_AGREEMENT_REQUESTS = 100  # in a row before the clock is trusted
+_STEADY_SECONDS = 86_400.0  # before the clock is trusted, and the largest gap between processes
+_CLOCK_TOLERANCE = 3_600.0  # seconds; difference between the two clocks, and between machines
 _PAGES_PER_STEP = 500  # released per step
 
 
@@ -69,7 +82,7 @@ def store_path(environ: Mapping[str, str] | None = None, home: Path | None = Non
     given = os.environ if environ is None else environ
     named = given.get(STORE, "").strip()
     if not named:
-        return _state_folder(given, home or Path.home()) / "respool" / _FILE_NAME
+        return _state_folder(given, home or Path.home()) / "respool" / FILE_NAME
     path = Path(named).expanduser()
     if not path.is_absolute():
         raise PolicyError(
@@ -227,39 +240,106 @@ def _row_counts(connection: sqlite3.Connection) -> list[int]:
     ]
 
 
-def sweep_step(connection: sqlite3.Connection, retention: Retention, now: float) -> bool:
+class ClockReading(Struct, frozen=True):
+    """The time of a sweep, and how it relates to this process's last one."""
+
+    time: float
+    elapsed: float  # of the second clock
+    since_last: float | None  # seconds by the second clock; None: this is the first sweep
+    has_jumped: bool  # the two clocks have drifted apart
+
+
+class SweepClock:
+    """The system's clock beside one that nobody can set."""
+
+    def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
+        self._clock, self._elapsed = clock, elapsed
+        self._last: ClockReading | None = None
+        self._offset = 0.0  # of the clocks, since the last jump
+
+    def read(self) -> ClockReading:
+        """Return the time, and compare the clocks since the last accepted reading."""
+        time, elapsed = self._clock(), self._elapsed()
+        if self._last is None:
+            return ClockReading(time, elapsed, None, has_jumped=False)
+        drift = abs(time - elapsed - self._offset)
+        return ClockReading(time, elapsed, elapsed - self._last.elapsed, drift > _CLOCK_TOLERANCE)
+
+    def accept(self, reading: ClockReading) -> None:
+        """Compare later readings with this one, which the file has taken over."""
+        if self._last is None or reading.has_jumped:
+            self._offset = reading.time - reading.elapsed
+        self._last = reading
+
+
+def elapsed_seconds() -> float:
+    """Seconds on a clock that cannot be set and goes on while the machine sleeps."""
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # Linux; macOS
+        if hasattr(time, name):
+            return time.clock_gettime(getattr(time, name))
+    return time.monotonic()
+
+
+class TrustedTime(Struct, frozen=True):
+    """The time by which ages count."""
+
+    time: float = 0.0  # 0: none yet
+    is_current: bool = False  # it is the clock's own time now
+
+
+def trust_time(connection: sqlite3.Connection, now: ClockReading) -> TrustedTime:
+    """Compare a reading with the earlier ones in the file, and return the trusted time."""
+    known = read_clock(connection)
+    seen = known.get("clock seen", now.time)
+    since = known.get("clock steady since", now.time)
+    trusted = known.get("clock trusted", 0.0)
+    passed = now.time - seen
+    most = max(_STEADY_SECONDS, (now.since_last or 0.0) + _CLOCK_TOLERANCE)
+    is_current = False
+    if now.has_jumped or not -_CLOCK_TOLERANCE <= passed <= most:
+        since = now.time
+        if passed > most and now.since_last is None:  # nothing ran meanwhile
+            trusted = seen
+    elif now.time - since >= _STEADY_SECONDS:
+        trusted, is_current = now.time, True
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
+        [("clock seen", now.time), ("clock steady since", since), ("clock trusted", trusted)],
+    )
+    return TrustedTime(trusted, is_current)
+
+
+def sweep_step(connection: sqlite3.Connection, retention: Retention, now: TrustedTime) -> bool:
     """Delete some expired rows; True if more may remain."""
-    _clamp_future_times(connection, now)
+    if now.is_current:
+        _clamp_future_times(connection, now.time)
     oldest = _oldest_conversation(connection)
-    if oldest is not None and _is_expired(connection, oldest[1], retention, now):
+    if oldest is not None and _is_expired(connection, oldest[1], retention, now.time):
         remove_rows(connection, oldest[0], _ROWS_PER_STEP)
         return True
-    return _expire_facts(connection, now - retention.seconds) == _ROWS_PER_STEP or _release_pages(
-        connection
-    )
+    limit = now.time - retention.seconds
+    return _expire_facts(connection, limit) == _ROWS_PER_STEP or _release_pages(connection)
 
 
 def _clamp_future_times(connection: sqlite3.Connection, now: float) -> None:
-    """Set times in the future, from a wrong clock, to now.
-
-    Only after many requests in a row agree with the clock: it may be wrong and behind now.
-    """
-    ((latest, count),) = connection.execute(
-        "SELECT max(time), count(*) FROM (SELECT time FROM requests ORDER BY rowid DESC LIMIT ?)",
-        (_CLOCK_AGREEMENT_REQUESTS,),
-    ).fetchall()
-    if count < _CLOCK_AGREEMENT_REQUESTS or latest > now:
-        return
-    connection.execute("UPDATE conversations SET last = ?1 WHERE last > ?1", (now,))
-    connection.execute("UPDATE facts SET time = ?1 WHERE time > ?1", (now,))
+    """Set times in the future, from a wrong clock, to now."""
+    for statement in (
+        "UPDATE conversations SET last = ?1 WHERE last > ?1",
+        "UPDATE facts SET time = ?1 WHERE time > ?1",
+    ):
+        if connection.execute(statement, (now,)).rowcount:
+            renew_stamp(connection)  # caches hold the time of the last use
 
 
-def remove_old_files(files: Iterable[Path], retention: Retention, now: float) -> None:
+def remove_old_files(files: Iterable[Path], retention: Retention, now: TrustedTime) -> None:
     """Delete quarantined files that are older than the retention time."""
     for file in files:
         with contextlib.suppress(OSError):
-            if file.stat().st_mtime < now - retention.seconds:
+            moved = file.stat().st_mtime
+            if moved < now.time - retention.seconds:
                 file.unlink()
+            elif now.is_current and moved > now.time:
+                os.utime(file, (now.time, now.time))
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:

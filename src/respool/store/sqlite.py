@@ -27,10 +27,20 @@ from .base import (
     UnavailableReason,
 )
 from .database import Connection, Database
-from .database_file import quarantined_files, read_stamp
+from .database_file import not_before_trusted, quarantined_files, read_stamp
 from .originals import DamagedData, ReferenceCache
 from .record_queue import RecordQueue
-from .retention import Retention, delete_matching, remove_old_files, sweep_step, vacuum
+from .retention import (
+    Retention,
+    SweepClock,
+    TrustedTime,
+    delete_matching,
+    elapsed_seconds,
+    remove_old_files,
+    sweep_step,
+    trust_time,
+    vacuum,
+)
 
 _REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _LOCK_TIMEOUT = 2.0  # seconds; the longest wait for another process
@@ -55,10 +65,13 @@ class SQLiteStore:
         create: bool = True,
         salt: bytes | None = None,
         clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = elapsed_seconds,
     ) -> None:
         self.path = Path(path).resolve()  # SQLite puts its side files beside the target of a link
         self._retention = retention or Retention()
         self._clock = clock
+        self._sweep_clock = SweepClock(clock, elapsed)
+        self._trusted = TrustedTime()  # by the last sweep
         self._database = Database(self.path, wait, create=create, salt=salt)
         self._reference_cache = ReferenceCache()
         self._queue = RecordQueue(self._write_records, self._maintain)
@@ -75,8 +88,10 @@ class SQLiteStore:
         """Store texts under their references; durable on return."""
         if not originals:
             return
-        now, key, refs = self._clock(), (owner, conversation), originals.keys()
-        stamp = self._database.read(self._stamp)
+        key, refs = (owner, conversation), originals.keys()
+        stamp, now = self._database.read(
+            lambda c: (self._stamp(c), not_before_trusted(c, self._clock()))
+        )
         if self._reference_cache.has_all(key, stamp, refs, now - texts.STALE_SECONDS):
             return
         lacking = self._database.read(
@@ -243,8 +258,15 @@ class SQLiteStore:
 
     def sweep(self) -> bool:
         """Delete some expired rows; True if more may remain."""
-        now = self._clock()
-        return self._database.write(lambda c: sweep_step(c, self._retention, now))
+        reading = self._sweep_clock.read()
+
+        def work(c: Connection) -> tuple[TrustedTime, bool]:
+            now = trust_time(c, reading)
+            return now, sweep_step(c, self._retention, now)
+
+        self._trusted, has_more = self._database.write(work)
+        self._sweep_clock.accept(reading)
+        return has_more
 
     def last_error(self) -> UnavailableReason | None:
         """Return why a read fails now or the last write failed; None: neither."""
@@ -270,7 +292,7 @@ class SQLiteStore:
         """Run one step of the sweep; return the seconds until the next one."""
         if self.sweep():
             return _STEP_INTERVAL
-        remove_old_files(self.quarantined_files(), self._retention, self._clock())
+        remove_old_files(self.quarantined_files(), self._retention, self._trusted)
         return _ROUND_INTERVAL
 
 
