@@ -185,6 +185,15 @@ def read_stamp(connection: sqlite3.Connection) -> bytes:
     return bytes(stamp)
 
 
+def read_stamp_and_trusted(connection: sqlite3.Connection) -> tuple[bytes, float]:
+    """Return the stamp and the trusted time (0: none yet) with one query, for the request path."""
+    found = dict(
+        connection.execute("SELECT key, value FROM meta WHERE key IN ('stamp', 'clock trusted')")
+    )
+    trusted = found.get("clock trusted")
+    return bytes(found["stamp"]), trusted if isinstance(trusted, float) else 0.0
+
+
 def renew_stamp(connection: sqlite3.Connection) -> None:
     """Change the stamp in the transaction of a deletion, for all processes."""
     connection.execute("UPDATE meta SET value = randomblob(16) WHERE key = 'stamp'")

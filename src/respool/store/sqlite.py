@@ -27,7 +27,7 @@ from .base import (
     UnavailableReason,
 )
 from .database import Connection, Database
-from .database_file import not_before_trusted, quarantined_files, read_stamp
+from .database_file import quarantined_files, read_stamp, read_stamp_and_trusted
 from .originals import DamagedData, ReferenceCache
 from .record_queue import RecordQueue
 from .retention import (
@@ -89,9 +89,8 @@ class SQLiteStore:
         if not originals:
             return
         key, refs = (owner, conversation), originals.keys()
-        stamp, now = self._database.read(
-            lambda c: (self._stamp(c), not_before_trusted(c, self._clock()))
-        )
+        stamp, trusted = self._database.read(read_stamp_and_trusted)
+        stamp, now = self._with_opening(stamp), max(self._clock(), trusted)
         if self._reference_cache.has_all(key, stamp, refs, now - texts.STALE_SECONDS):
             return
         lacking = self._database.read(
@@ -123,7 +122,10 @@ class SQLiteStore:
 
     def _stamp(self, c: Connection) -> bytes:
         """Return a value that changes when rows are deleted or the file is opened anew."""
-        return self._database.openings.to_bytes(8) + read_stamp(c)
+        return self._with_opening(read_stamp(c))
+
+    def _with_opening(self, stamp: bytes) -> bytes:
+        return self._database.openings.to_bytes(8) + stamp
 
     def original(self, ref: str, owner: str | None) -> str | None:
         """Return the text of a reference; None if this owner may not read it."""
