@@ -297,9 +297,9 @@ def shapes_nothing_twice(compact: Compact, format: str, request: Any) -> None:
 def keeps_what_is_shaped(compact: Compact, format: str, request: Any) -> None:
     """Compacting a projection again edits no part that a marker stands in, and loses no original.
 
-    A projection is another, shorter history, so what was whole in it may be shaped now. A call whose
-    result was shaped may still be dropped or told in a summary: then the original leads to the
-    marker.
+    A projection is another, shorter history, so what was whole in it may be shaped now. A call
+    whose result was shaped may still be dropped or told in a summary: then the original leads to
+    the marker.
     """
     once = compact(request)
     twice = compact(once.request)

@@ -157,7 +157,9 @@ def _keep_shortened(state: State, step: Step, repaired: StepRepair) -> list[Repa
     """Keep the messages of which repair left something out; return the repairs that name them."""
     kept = {id(row.message) for row in repaired.rows}
     changed = {
-        row: message for row, message in enumerate(step.messages, step.at) if id(message) not in kept
+        row: message
+        for row, message in enumerate(step.messages, step.at)
+        if id(message) not in kept
     }
     found = shortened_messages(changed, [row.message for row in repaired.rows])
     references = {row: reference(text) for row, text in found.items()}

@@ -334,9 +334,7 @@ _NAMING_FIELDS = frozenset(
 )
 
 
-def shortened_messages(
-    sources: Mapping[int, JSON], repaired: Sequence[JSON]
-) -> dict[int, str]:
+def shortened_messages(sources: Mapping[int, JSON], repaired: Sequence[JSON]) -> dict[int, str]:
     """The source messages of which a repair left something out, as JSON, by row.
 
     A message is whole if each line of its texts stands somewhere among the repaired ones.

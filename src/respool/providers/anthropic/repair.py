@@ -392,15 +392,19 @@ class _StepRepairer:
             if k == final and _is_empty(message):
                 rows.append(RepairedRow(message, at))
             elif blocks or (not left and k == 0):
-                if role_of(message) is None:
-                    self._record("A0", at, "made it a message of the assistant: it holds a call")
-                    message = {"role": "assistant", **cast(Object, without(message, ("role",)))}
-                rows.append(RepairedRow(with_blocks(message, blocks), at))
+                rows.append(RepairedRow(with_blocks(self._as_assistant(at, message), blocks), at))
                 if not blocks:
                     self._record("A6", at, f"put {BLANK_TEXT} in its place")
             else:
                 self._record("A6", at, "dropped the message, which says nothing")
         return rows
+
+    def _as_assistant(self, at: int, message: JSON) -> JSON:
+        """The model's message with its role; the same object if it has one."""
+        if role_of(message) is not None:
+            return message
+        self._record("A0", at, "made it a message of the assistant: it holds a call")
+        return {**cast(Object, message), "role": "assistant"}
 
     def _opening(self, model: list[list[JSON]], answers: list[RepairedRow]) -> list[RepairedRow]:
         """The missing user message at the start of a history."""
