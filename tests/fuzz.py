@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,9 @@ def drawn(number: int) -> list[tuple[str, list[Any], Any]]:
 
 JUNK: tuple[Any, ...] = (
     None, "", " \n\t", 0, -1, 1e308, True, [], {}, [[]], {"a": {"b": [1]}}, "plain words alone",
-    ["two", "words"], "\x00\x1b[31mred\x1b[0m\r\nover\rdraw", "[respool: 3 lines left out; ref "
-    "aaaaaaaaaaaaaaaaaaaa]", "[… 37 lines]", "\ud800 half", "𝒳" * 40, "word " * 400,
+    ["two", "words"], "\x00\x1b[31mred\x1b[0m\r\nover\rdraw",
+    "[respool: 3 lines left out; ref aaaaaaaaaaaaaaaaaaaa]", "[… 37 lines]",
+    "\ud800 half", "𝒳" * 40, "word " * 400,
     "line with words\n" * 90, '{"json": "inside"}', "FAIL: unheard\n",
 )  # fmt: skip
 FIELDS = (
@@ -157,8 +158,21 @@ def cases(number: int) -> Iterator[tuple[list[Case], bool]]:
 
 _WORD = re.compile(r"\w+")
 _NAMES = frozenset(
-    "id call_id tool_call_id tool_use_id type role status signature encrypted_content "
-    "thoughtSignature thought_signature cache_control prompt_cache_breakpoint".split()
+    (
+        "id",
+        "call_id",
+        "tool_call_id",
+        "tool_use_id",
+        "type",
+        "role",
+        "status",
+        "signature",
+        "encrypted_content",
+        "thoughtSignature",
+        "thought_signature",
+        "cache_control",
+        "prompt_cache_breakpoint",
+    )
 )
 
 
@@ -169,8 +183,7 @@ def words(value: Any) -> set[str]:
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            if one.get("type") != "redacted_thinking":  # ciphertext, dropped as reasoning is
-                waiting += [held for key, held in one.items() if key not in _NAMES]
+            waiting += _said(one)
         elif isinstance(one, list):
             waiting += one
         elif isinstance(one, str):
@@ -183,6 +196,16 @@ def words(value: Any) -> set[str]:
             else:
                 found.update(_WORD.findall(one))
     return found
+
+
+def _said(holder: dict[str, Any]) -> list[Any]:
+    """The values of an object that may hold words; of a plain text only that."""
+    kind = holder.get("type")
+    if kind == "redacted_thinking":  # ciphertext, dropped as reasoning is
+        return []
+    if kind in ("text", "input_text", "output_text") and isinstance(holder.get("text"), str):
+        return [holder["text"]]
+    return [held for key, held in holder.items() if key not in _NAMES]
 
 
 def vanished(request: Any, out: Compaction[Any], field: str) -> set[str]:
@@ -227,7 +250,7 @@ def judged(group: Sequence[Case], whole: bool, compact: Compact) -> Iterator[tup
             out = compact(request)
         except DOCUMENTED:
             continue
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - each is a failure
             yield "error", f"{type(error).__name__}: {error}", case
             continue
         if out.report.untouched:
@@ -236,8 +259,8 @@ def judged(group: Sequence[Case], whole: bool, compact: Compact) -> Iterator[tup
             yield "vanished", f"{len(lost)} words: {sorted(lost)[:5]}", case
         if out.report.failures:
             yield "error", f"a pass failed: {out.report.failures}", case
-        yield from _law("invalid", case, lambda: _assert_valid(case, out, whole))
-        yield from _law("longer", case, lambda: _assert_small(out))
+        yield from _law("invalid", case, partial(_assert_valid, case, out, whole))
+        yield from _law("longer", case, partial(_assert_small, out))
     if len(group) > 1 or not whole:
         format = group[0][0]
         requests = [request for _, _, request in group] if whole else _prefixes(*group[0][::2])
@@ -251,7 +274,7 @@ def _law(name: str, case: Case, holds: Callable[[], None]) -> Iterator[tuple[str
         return
     except AssertionError as broken_law:
         yield name, str(broken_law), case
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - each is a failure
         yield "error", f"{type(error).__name__}: {error}", case
 
 
@@ -294,7 +317,7 @@ def digest(case: Case, compact: Callable[..., Compaction[Any]] = respool.compact
         out = compact(body, policy=POLICIES[name], memo=None)
     except DOCUMENTED as error:
         return type(error).__name__
-    except Exception as error:  # judged where it is seen first
+    except Exception as error:  # noqa: BLE001 - judged where it is seen first
         return f"undocumented {type(error).__name__}"
     kept = json.dumps(sorted(out.originals.items()))
     return hashlib.sha256(out.request + kept.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The fuzz can fail: a planted fault of each judged property is caught; and a few thousand cases."""
+"""The fuzz catches a planted fault of each judged property; and it finds none itself."""
 
 from __future__ import annotations
 

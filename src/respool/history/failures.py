@@ -55,7 +55,8 @@ _ENDS_FAILED = re.compile(
 )
 _CRASHED = re.compile(
     rf"^(?:error|fatal|panic|traceback)\b{_NONE}|^error\[|command not found|command failed"
-    r"|build failed|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
+    r"|build failed|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)"
+    r"|could not compile"
     r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
     r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S"  # Go's compiler prints no more
     r"|^thread '.{0,80}' .{0,40}panicked at|^exception in thread|^(?:php )?(?:fatal|parse) error:"
@@ -77,14 +78,16 @@ _LAST_FAILED = re.compile(
     r"|: line \d{1,7}: +\d{1,9} (?:killed|terminated|aborted|segmentation fault|bus error)\b"
     r"|^(?:(?:command|test|process|operation) )?timed out\b(?! ?[:=])|\btimed out after \d"
     r"|\bassertion\b.{0,200}\bfailed\b"
-    r"|^(?:uncaught )?(?:[\w.$]{1,100}\.)?\w{0,60}(?:error|exception): (?!(?:0|none)\b|\(none\))\S|^unhandled exception|^err! \S",
+    r"|^(?:uncaught )?(?:[\w.$]{1,100}\.)?\w{0,60}(?:error|exception): (?!(?:0|none)\b|\(none\))\S"
+    r"|^unhandled exception|^err! \S",
     re.IGNORECASE | re.MULTILINE,
 )
 # Words of a line that may report a failure, and lines that have them and report none.
 _MAY_FAIL = re.compile(
     r"\b(?:fail\w{0,5}|error\w{0,1}|\w{1,60}(?:error|exception)|exception|fatal|panic\w{0,3}|killed"
     r"|time(?:d |-)?out|denied|not found|no such|cannot|could not|unable|abort\w{0,2}"
-    r"|mismatch\w{0,2}|critical|wrong|invalid|broken|crash\w{0,2}|out of memory|core dumped|not ok)\b|[✗✘✖✕×❌]",
+    r"|mismatch\w{0,2}|critical|wrong|invalid|broken|crash\w{0,2}|out of memory|core dumped"
+    r"|not ok)\b|[✗✘✖✕×❌]",
     re.IGNORECASE,
 )
 _NOT_FAILED = re.compile(

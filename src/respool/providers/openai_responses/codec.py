@@ -461,7 +461,9 @@ def _reasoning(ref: Ref, item: Object, kind: str) -> Part:
     texts: list[str] = []
     for field in ("summary", "content"):
         held = item.get(field)
-        if held and isinstance(held, list):
+        if isinstance(held, str):
+            texts.append(held)
+        elif held and isinstance(held, list):
             texts += [
                 _string(cast(Object, block).get("text"))
                 for block in cast(list[JSON], held)
