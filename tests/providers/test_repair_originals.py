@@ -269,7 +269,11 @@ def test_a_cache_breakpoint_changes_no_original() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_no_word_of_a_broken_history_vanishes(format: str) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
     @given(broken(format))
     def run(damaged: Any) -> None:
         out = respool.compact(damaged, policy=IDLE, memo=None)
