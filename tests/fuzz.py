@@ -177,14 +177,17 @@ _NAMES = frozenset(
 )
 
 
-def words(value: Any) -> set[str]:
-    """The words of all strings in a value, of those in strings of JSON too; names are none."""
+def words(value: Any, *, known: bool = False) -> set[str]:
+    """The words of all strings in a value, of those in strings of JSON too; names are none.
+
+    `known`: without fields that a block of text or reasoning cannot have.
+    """
     found: set[str] = set()
     waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            waiting += _said(one)
+            waiting += _said(one, known)
         elif isinstance(one, list):
             waiting += one
         elif isinstance(one, str):
@@ -199,19 +202,27 @@ def words(value: Any) -> set[str]:
     return found
 
 
-def _said(holder: dict[str, Any]) -> list[Any]:
-    """The values of an object that may hold words; of a plain text only that."""
+_TEXT_FIELDS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "thinking": "thinking",
+    "redacted_thinking": "",  # ciphertext
+}
+
+
+def _said(holder: dict[str, Any], known: bool) -> list[Any]:
+    """The values of an object that may hold words."""
     kind = holder.get("type")
-    if kind == "redacted_thinking":  # ciphertext, dropped as reasoning is
-        return []
-    if kind in ("text", "input_text", "output_text") and isinstance(holder.get("text"), str):
-        return [holder["text"]]
+    field = _TEXT_FIELDS.get(kind) if known and isinstance(kind, str) else None
+    if field is not None:
+        return [holder.get(field)]
     return [held for key, held in holder.items() if key not in _NAMES]
 
 
 def vanished(request: Any, out: Compaction[Any], field: str) -> set[str]:
     """The words that stand neither in the projection nor in an original that something names."""
-    missing = words(request.get(field)) - words(out.request.get(field))
+    missing = words(request.get(field), known=True) - words(out.request.get(field))
     if not missing:
         return missing
     edits, originals = out.report.edits, out.originals
@@ -243,8 +254,22 @@ def run(policy: Policy, compact: Callable[..., Compaction[Any]] = respool.compac
     return compacted
 
 
+def _once(compact: Compact) -> Compact:
+    """A compactor that compacts each request once."""
+    known: dict[int, Any] = {}
+
+    def compacted(request: Any, *, policy: Policy | None = None, memo: Any = None) -> Any:
+        assert policy is None
+        if id(request) not in known:
+            known[id(request)] = compact(request)
+        return known[id(request)]
+
+    return compacted
+
+
 def judged(group: Sequence[Case], whole: bool, compact: Compact) -> Iterator[tuple[str, str, Case]]:
     """The failures of requests that extend one another."""
+    compact = _once(compact)
     for case in group:
         format, _, request = case
         try:
