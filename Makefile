@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws slow check corpus e2e bench bench-proxy docs fmt clean
+.PHONY: help demo test laws slow fuzz check corpus e2e bench bench-proxy docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,6 +20,8 @@ CODE := src tests bench docs/generate.py
 
 UV_VERSION := 0.13.7
 CORPUS ?= ../shared/corpus
+CASES ?= 20000
+PROCESSES ?= 1
 
 # The first Python that is new enough; `make PYTHON=/path/to/python` chooses another one.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -41,6 +43,9 @@ laws: $(VENV)/.dev ## every law for every pass in every format, on more examples
 
 slow: $(VENV)/.dev ## long runs of faults, many seeds, large inputs
 	$(PYTEST) -n $(WORKERS) -m slow tests
+
+fuzz: $(VENV)/.dev ## hostile requests (CASES=1000000; goes on where the last run stopped)
+	$(PY) -m tests.fuzz --cases $(CASES) --processes $(PROCESSES)
 
 check: $(VENV)/.fit ## format, lint, strict types, tests
 	$(BIN)/ruff format --check $(CODE)

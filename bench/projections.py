@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import just
 from msgspec.structs import astuple
 
 from respool import BudgetError, Memo, PassedThrough, Policy, Report, UnreadableRequest, compact
@@ -127,10 +128,10 @@ def generate() -> dict[str, list[Any]]:
 
         @seed(20261118)
         @quiet
-        @given(growing(format), broken(format))
-        def draw(requests: list[Any], damaged: Any) -> None:
-            found[f"generated {format} whole {len(found)}"] = requests  # noqa: B023 - called here
-            found[f"generated {format} broken {len(found)}"] = [damaged]  # noqa: B023
+        @given(just(format), growing(format), broken(format))
+        def draw(name: str, requests: list[Any], damaged: Any) -> None:
+            found[f"generated {name} whole {len(found)}"] = requests
+            found[f"generated {name} broken {len(found)}"] = [damaged]
 
         draw()
     return found

@@ -139,6 +139,7 @@ def test_last_requests(shard: Shard, policy: Policy) -> None:
         assert repair(mended).request is mended, history.id
         laws.faithful(run, history.format, mended)
         assert_shaped_stay(run, mended)
+        laws.keeps_what_is_shaped(run, history.format, request)
         assert_bytes_are_objects(run, request)
 
 

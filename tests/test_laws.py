@@ -81,6 +81,9 @@ def hold(name: str, example: Example, idle: Idle) -> None:
         laws.reproducible(compact, format, example.growing)
     if name in SHAPING:
         hold_shaping(name, compact, example)
+    else:
+        for request in listed(example.whole, example.broken):
+            laws.keeps_what_is_shaped(compact, format, request)
 
 
 def hold_shaping(name: str, compact: Once, example: Example) -> None:

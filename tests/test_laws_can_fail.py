@@ -193,6 +193,31 @@ def test_a_pass_that_cuts_its_own_output_is_seen() -> None:
         laws.idempotent(compactor(shave), FORMAT, REQUEST)
 
 
+def test_a_second_compaction_that_shapes_what_was_shaped_is_seen() -> None:
+    def blind(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
+        again = "[respool: " in json.dumps(request)
+        return compactor(shave)(request) if again else real(request)
+
+    laws.keeps_what_is_shaped(real, FORMAT, REQUEST)
+    with pytest.raises(AssertionError, match="shaped again"):
+        laws.keeps_what_is_shaped(blind, FORMAT, REQUEST)
+
+
+def test_a_second_compaction_that_loses_a_marker_is_seen() -> None:
+    def lossy(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
+        if "[respool: " not in json.dumps(request):
+            return real(request)
+        out = real({**request, "messages": request["messages"][:1]})
+        return Compaction(out.request, out.report, {})
+
+    with pytest.raises(AssertionError, match="nothing leads"):
+        laws.keeps_what_is_shaped(lossy, FORMAT, REQUEST)
+
+
 def test_an_error_that_escapes_is_seen() -> None:
     def run(
         request: Any, *, policy: Policy | None = None, memo: Memo | None = None

@@ -21,7 +21,7 @@ from .compaction.context import Context, Counters, RequestContext
 from .compaction.evaluation import select_passes
 from .compaction.fold import chain_prefix, fold_step, initial_prefix, is_consistent
 from .compaction.memo import Memo
-from .compaction.projection import project
+from .compaction.projection import originals_at_end, project
 from .compaction.state import LazyOriginals, Prefix, State
 from .compaction.window import is_output_sensitive, is_valid_for_output
 from .edits import Edit, touched_parts
@@ -571,8 +571,9 @@ def collect_originals(folded: FoldedRequest) -> LazyOriginals:
         for position in sorted(state.window.media.keys() & state.edits.claimed)
     )
     images = {one.ref: one.part for one in gone if _source_message(folded, one.part) is not None}
+    at_end = originals_at_end(folded.body, state, folded.context)
     return LazyOriginals(
-        state.edits.originals.copy(),
+        state.edits.originals | at_end,
         media=images,
         transcript=state.transcript,
         attached=state.window.media,

@@ -140,7 +140,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if self.repairs:
             change = f"{self.tokens_repaired:+,} tokens"
             lines.append(f"{_pluralize(len(self.repairs), 'repair')}, {change}:")
-            lines += [f"  {one.code} {one.place}: {one.done}" for one in self.repairs]
+            lines += [_repair_line(one) for one in self.repairs]
         if self.tokens_rendered:
             lines.append(f"calls and results told in words, {self.tokens_rendered:+,} tokens")
         if advice:
@@ -177,3 +177,9 @@ _LIST_FIELDS = (
     "messages", "edits", "repairs", "failures", "untouched", "epochs", "prefix", "mimicry",
     "refetched",
 )  # fmt: skip
+
+
+def _repair_line(repair: Repair) -> str:
+    """A repair for a person, with the references of what it left out."""
+    kept = f" (original {', '.join(repair.originals)})" if repair.originals else ""
+    return f"  {repair.code} {repair.place}: {repair.done}{kept}"

@@ -294,6 +294,26 @@ def shapes_nothing_twice(compact: Compact, format: str, request: Any) -> None:
             assert twice.originals[edit.original] not in shaped, "its own output is cut again"
 
 
+def keeps_what_is_shaped(compact: Compact, format: str, request: Any) -> None:
+    """Compacting a projection again edits no part that a marker stands in, and loses no original.
+
+    A projection is another, shorter history, so what was whole in it may be shaped now. A call
+    whose result was shaped may still be dropped or told in a summary: then the original leads to
+    the marker.
+    """
+    once = compact(request)
+    twice = compact(once.request)
+    for edit in twice.report.edits:
+        if isinstance(edit, Replace) and not edit.stands_for:
+            marker = find_marker(twice.originals[edit.original])
+            own = marker is not None and marker.ref in once.originals
+            assert not own, f"what was shaped is shaped again: {edit.reason}"
+    left = "\n".join([json.dumps(twice.request), *twice.originals.values()])
+    for edit in once.report.edits:
+        if isinstance(edit, Replace) and edit.reason not in MARKLESS:
+            assert edit.original in left, f"nothing leads to an original any more: {edit.reason}"
+
+
 def harmless(compact: Compact, anything: Any) -> None:
     """Whatever comes in: no error, and what cannot be read goes out as it came."""
     out = compact(anything)

@@ -810,3 +810,20 @@ def test_the_same_failure_is_told_once() -> None:
         "- failed: mypy src",
         "  src/a.py:1: error: no",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("FAIL: x\nFAIL: y", "FAIL: x"),
+        ("✗ adds numbers", "✗ adds numbers"),
+        ("Killed", "Killed"),
+        ("E: Unable to locate package x\nsee above", "E: Unable to locate package x"),
+        ("sh: 1: foo: not found\n", "sh: 1: foo: not found"),
+    ],
+)
+def test_a_summary_tells_of_the_failure_that_the_last_lines_report(ending: str, said: str) -> None:
+    """Of an unknown runner, without an error flag: in the summary of a batch, and in a stub."""
+    one = ran("./vt.sh", f"starting\nbuilding\n{ending}")
+    assert said in describe_batch([one], 500, words)
+    assert said in stub(one)

@@ -109,7 +109,10 @@ def explanation(report: respool.Report, folded: FoldedRequest | None = None) -> 
     if report.refetched:
         sections.append(_refetch_table(report))
     if report.repairs:
-        rows = [(one.code, one.place, one.done) for one in report.repairs]
+        rows = [
+            (one.code, one.place, " ".join((one.done, *(f"[{ref}]" for ref in one.originals))))
+            for one in report.repairs
+        ]
         title = f"Repairs ({report.tokens_repaired:+,} tokens)"
         sections.append(Table(title, ("rule", "place", "what was done"), rows))
     if report.failures:

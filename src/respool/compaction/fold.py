@@ -12,10 +12,19 @@ from msgspec.structs import replace
 from ..edits import FOLDED
 from ..facts import Facts
 from ..limits import held_media
-from ..markers import find_marker, find_mimicry
+from ..markers import find_marker, find_mimicry, reference
 from ..passes.protections import find_fetched_back
 from ..pricing import BREAKPOINT_USAGES, rates_for
-from ..providers.base import Step, StepRepair, split_steps, track_reads, tracked_reads
+from ..providers.base import (
+    Repair,
+    Step,
+    StepRepair,
+    name_originals,
+    shortened_messages,
+    split_steps,
+    track_reads,
+    tracked_reads,
+)
 from ..tokens import part_tokens
 from ..transcript import Part
 from ..wire.json import JSON, Object
@@ -132,7 +141,7 @@ def _read_step(state: State, step: Step, context: Context) -> None:
         rules.advance(Step(step.messages, first, step.model_count), rule_state)
     else:
         state.repairs.steps.append(_record_repair(state, step, repaired, context))
-        state.repairs.made += repaired.repairs
+        state.repairs.made += _keep_shortened(state, step, repaired)
         messages = [row.message for row in repaired.rows]
         first = _read_rows(state, messages, [row.source for row in repaired.rows], context)
         for one in split_steps(context.codec, messages):  # repair may split a step
@@ -140,6 +149,20 @@ def _read_step(state: State, step: Step, context: Context) -> None:
         added = _tokens_in(messages, context) - _tokens_in(step.messages, context)
         state.repairs.tokens += added
     state.evaluation.new_tokens += state.tokens.estimated_total - before
+
+
+def _keep_shortened(state: State, step: Step, repaired: StepRepair) -> list[Repair]:
+    """Keep the messages of which repair left something out; return the repairs that name them."""
+    kept = {id(row.message) for row in repaired.rows}
+    changed = {
+        row: message
+        for row, message in enumerate(step.messages, step.at)
+        if id(message) not in kept
+    }
+    found = shortened_messages(changed, [row.message for row in repaired.rows])
+    references = {row: reference(text) for row, text in found.items()}
+    state.edits.originals |= {references[row]: text for row, text in found.items()}
+    return name_originals(repaired.repairs, references)
 
 
 def _tokens_in(messages: Sequence[JSON], context: Context) -> int:

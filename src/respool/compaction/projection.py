@@ -11,8 +11,15 @@ import msgspec
 from msgspec.structs import replace
 
 from ..edits import Advise, DropExchange, DropReasoning, PlaceBreakpoint, Replace, touched_parts
-from ..markers import append_advice
-from ..providers.base import Codec, EndRepair, Repair, Step
+from ..markers import append_advice, reference
+from ..providers.base import (
+    Codec,
+    EndRepair,
+    Repair,
+    Step,
+    name_originals,
+    shortened_messages,
+)
 from ..providers.cache_breakpoints import own_breakpoint
 from ..transcript import Part, TranscriptIndex
 from ..wire.base import NewMessage, Piece, RequestBody, SourceRun, split_run
@@ -152,8 +159,19 @@ def project(body: RequestBody, state: State, context: Context) -> tuple[list[Pie
     if not context.policy.repair:
         return pieces, []
     pieces, limited = projection.limit_breakpoints(pieces, context)
-    ended = [one.with_source_place(state.repairs.sources) for one in projection.ending.repairs]
-    return pieces, [*ended, *limited]
+    names = {row: reference(text) for row, text in projection.shortened().items()}
+    ended = name_originals(projection.ending.repairs, names)
+    return pieces, [*(one.with_source_place(state.repairs.sources) for one in ended), *limited]
+
+
+def originals_at_end(body: RequestBody, state: State, context: Context) -> dict[str, str]:
+    """The messages of which the repair of the end left something out, by reference."""
+    if not context.policy.repair or not len(body):
+        return {}
+    if not context.codec.is_model_made(body.message(len(body) - 1)):
+        return {}  # only a model's last turn is shortened
+    found = _Projector(body, state, context).shortened()
+    return {reference(text): text for text in found.values()}
 
 
 class _Projector:
@@ -419,6 +437,11 @@ class _Projector:
             )
             or EndRepair()
         )
+
+    def shortened(self) -> dict[int, str]:
+        """The messages of which the repair of the end left something out, by row."""
+        changed = self.ending.changes
+        return shortened_messages({row: self._message(row) for row in changed}, [*changed.values()])
 
     def _changed(self, row: int) -> Piece | None:
         """The row after all that is done to it; None when nothing of it is left."""

@@ -44,8 +44,9 @@ _SETTLED = re.compile(
     r"|^(?:\[[\w./()# -]{1,200} [0-9a-f]{7,40}\]|HEAD is now at|Saved working directory)[^\n]*",
     re.IGNORECASE | re.MULTILINE,
 )
+_NONE = r"(?![\w ]{0,12}[:=( ]{1,3}(?:0|none)\b)"  # behind a word of failure: none was there
 _ENDS_FAILED = re.compile(
-    r"^(?:--- )?FAIL(?:ED|URES)?\b"
+    rf"^(?:--- )?FAIL(?:ED|URES)?\b{_NONE}"
     r"|\b[1-9]\d* (?:tests? )?(?:failed|failures?|failing|fail|errors?)\b"
     r"|\bfailures?[:=] ?[1-9]|\berrors[:=] ?[1-9]|^[#ℹ] fail [1-9]|^errors!|\bbuild failure\b"
     r"|^not ok \d(?!.*# ?(?:todo|skip))|^\*\* \w{1,20} failed \*\*|\bfailed in \d|\.{3}failed$"
@@ -53,8 +54,9 @@ _ENDS_FAILED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _CRASHED = re.compile(
-    r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
-    r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
+    rf"^(?:error|fatal|panic|traceback)\b{_NONE}|^error\[|command not found|command failed"
+    r"|build failed|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)"
+    r"|could not compile"
     r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
     r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S"  # Go's compiler prints no more
     r"|^thread '.{0,80}' .{0,40}panicked at|^exception in thread|^(?:php )?(?:fatal|parse) error:"
@@ -62,6 +64,37 @@ _CRASHED = re.compile(
     r"|^\s{0,4}× no solution|^\S{1,200}\.rb:\d{1,7}:in .{1,300}\(\w{1,80}\)$|^conflict \("
     r"|^automatic merge failed",
     re.IGNORECASE | re.MULTILINE,
+)
+# Failures that only the last lines report: above them, such a line may be one of many.
+_LAST_LINES = 6
+_LAST_FAILED = re.compile(
+    r"^\s{0,12}[✗✘✖✕×❌] ?(?!0 )\w"
+    rf"|^\s{{0,12}}\[?(?:fail(?:ed|ure)?|error|fatal|critical)\b{_NONE}"
+    r"(?:\]|:| {2}| (?=\S{1,200}$))"
+    r"|(?:\.\.\.|:| -) ?fail(?:ed|ure)?[.!]?$"
+    r"|(?<!\bno )(?<!\b0 )\b(?:tests?|builds?|checks?|suites?) (?:has |have )?failed\b(?! ?[:=(])"
+    r"|^(?:\S{1,200}: (?:line \d{1,7}: +)?(?:\d{1,9} )?)?(?:killed|terminated|aborted|bus error"
+    r"|illegal instruction|segmentation fault|out of memory)(?: {0,3}\(core dumped\))?\s{0,8}$"
+    r"|: line \d{1,7}: +\d{1,9} (?:killed|terminated|aborted|segmentation fault|bus error)\b"
+    r"|^(?:(?:command|test|process|operation) )?timed out\b(?! ?[:=])|\btimed out after \d"
+    r"|\bassertion\b.{0,200}\bfailed\b"
+    r"|^(?:uncaught )?(?:[\w.$]{1,100}\.)?\w{0,60}(?:error|exception): (?!(?:0|none)\b|\(none\))\S"
+    r"|^unhandled exception|^err! \S",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Words of a line that may report a failure, and lines that have them and report none.
+_MAY_FAIL = re.compile(
+    r"\b(?:fail\w{0,5}|error\w{0,1}|\w{1,60}(?:error|exception)|exception|fatal|panic\w{0,3}|killed"
+    r"|time(?:d |-)?out|denied|not found|no such|cannot|could not|unable|abort\w{0,2}"
+    r"|mismatch\w{0,2}|critical|wrong|invalid|broken|crash\w{0,2}|out of memory|core dumped"
+    r"|not ok)\b|[✗✘✖✕×❌]",
+    re.IGNORECASE,
+)
+_NOT_FAILED = re.compile(
+    r"\b(?:0|no|none|without|zero) (?:\w{1,20} ){0,2}(?:fail|error|issue|problem|timed|time)\w{0,6}"
+    r"|\b(?:fail|error|timed? ?out|killed)\w{0,6}[ \w]{0,12}[:=( ]{1,3}(?:0|none)\b"
+    r"|^\W{0,8}(?:ok|pass(?:ed)?|[✓✔√])\b|^\s{0,12}[✓✔√✅]|\b(?:ok|pass(?:ed)?)\W{0,12}$",
+    re.IGNORECASE,
 )
 # Summaries of passed tests; error lines above them may be expected ones.
 _PASSED = re.compile(
@@ -72,6 +105,8 @@ _PASS_WORDS = ("pass", "test result")  # each of those contains one of these, or
 _FAILURE_HINTS = (
     "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
     "not ok", "exception", "fault", "undefined", "***", "no solution", ".rb:", "conflict",
+    "✗", "✘", "✖", "✕", "×", "❌", "killed", "terminated", "aborted", "illegal instruction",
+    "out of memory", "timed out", "critical", "err!",
 )  # fmt: skip
 _FAILURE_WORDS = ("fail", "error", "issue", "problem", "npm err", "could not compile")
 _REFUSED = re.compile(
@@ -177,7 +212,29 @@ def has_failed_ending(text: str) -> bool:
         return False
     lines = _lines_with(tail, (*_FAILURE_HINTS, *_PASS_WORDS))
     well = max((found.end() for found in _PASSED.finditer(lines)), default=0)
-    return _ENDS_FAILED.search(lines) is not None or _CRASHED.search(lines, well) is not None
+    if _ENDS_FAILED.search(lines) is not None or _CRASHED.search(lines, well) is not None:
+        return True
+    last = _last_lines(tail)
+    passed = max((found.end() for found in _PASSED.finditer(last)), default=0)
+    return _LAST_FAILED.search(last, passed) is not None
+
+
+def _last_lines(text: str) -> str:
+    """The last lines that are not blank."""
+    return "\n".join([line for line in text.split("\n") if line.strip()][-_LAST_LINES:])
+
+
+def failure_hint(text: str) -> str:
+    """The first of a run's last lines that may report a failure; empty if none does.
+
+    >>> failure_hint("building\\nE: Unable to locate package x"), failure_hint("0 errors")
+    ('E: Unable to locate package x', '')
+    """
+    tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:]))
+    for line in _last_lines(tail).split("\n"):
+        if _MAY_FAIL.search(line) and not _NOT_FAILED.search(line):
+            return " ".join(line.split())
+    return ""
 
 
 def _lines_with(text: str, words: Sequence[str]) -> str:

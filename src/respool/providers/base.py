@@ -7,12 +7,13 @@ from typing import Any, Literal, Protocol, cast
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..model_names import Version
 from ..transcript import Part
 from ..wire.base import Fields, FormatName, WireFormat
-from ..wire.json import JSON, Object, get
-from ..wire.message_identity import BREAKPOINT_FIELDS
+from ..wire.json import JSON, Object, compact_json, decode_container, get
+from ..wire.message_identity import BREAKPOINT_FIELDS, strip_breakpoints, with_string_content
 
 Severity = Literal["error", "warning"]
 
@@ -256,12 +257,18 @@ def tracked_reads(state: RuleState) -> RuleState:
     return RuleState(found[0], found[1], found[2], {})
 
 
-class Repair(Struct, frozen=True, gc=False):
+class Repair(Struct, frozen=True, gc=False, omit_defaults=True):
     """One change made by repair: the rule, the place in the source, the change."""
 
     code: str
     place: str
     done: str
+    originals: tuple[str, ...] = ()  # references of the messages of which something was left out
+
+    @property
+    def row(self) -> int:
+        """The row that the place names."""
+        return int(self.place.partition("[")[2].partition("]")[0])
 
     def with_source_place(self, sources: Sequence[int | None]) -> Repair:
         """The repair with its row's place in the source.
@@ -273,7 +280,7 @@ class Repair(Struct, frozen=True, gc=False):
         row = int(number)
         while row and sources[row] is None:
             row -= 1
-        return Repair(self.code, f"{history}[{sources[row] or 0}]{inside}", self.done)
+        return replace(self, place=f"{history}[{sources[row] or 0}]{inside}")
 
 
 class RepairedRow(Struct, frozen=True):
@@ -307,6 +314,70 @@ class EndRepair(Struct, frozen=True):
     def message(self, row: int) -> JSON:
         """The new message of a changed row."""
         return self.changes[row] if row in self.changes else self.recurring_changes[row]
+
+
+# Fields of names and bookkeeping, which repair may renew.
+_NAMING_FIELDS = frozenset(
+    {
+        "id",
+        "call_id",
+        "tool_call_id",
+        "tool_use_id",
+        "type",
+        "role",
+        "status",
+        "signature",
+        "encrypted_content",
+        "thoughtSignature",
+        "thought_signature",
+        *BREAKPOINT_FIELDS,
+    }
+)
+
+
+def shortened_messages(sources: Mapping[int, JSON], repaired: Sequence[JSON]) -> dict[int, str]:
+    """The source messages of which a repair left something out, as JSON, by row.
+
+    A message is whole if each line of its texts stands somewhere among the repaired ones.
+    """
+    kept = set(_text_lines(repaired))
+    return {
+        row: compact_json(with_string_content(strip_breakpoints(message)))
+        for row, message in sources.items()
+        if not kept.issuperset(_text_lines(message))
+    }
+
+
+def _text_lines(value: JSON) -> Iterator[str]:
+    """Each line of all strings in a value, of those in strings of JSON too; and its numbers."""
+    waiting: list[JSON] = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            holder = cast(Object, one)
+            waiting += [held for key, held in holder.items() if key not in _NAMING_FIELDS]
+        elif isinstance(one, list | tuple):
+            waiting += cast(list[JSON], one)
+        elif isinstance(one, str):
+            inner = decode_container(one)
+            if inner is None:
+                yield from filter(None, map(str.strip, one.splitlines()))
+            else:
+                waiting.append(inner)
+        elif one is not None and not isinstance(one, bool):
+            yield str(one)
+
+
+def name_originals(repairs: Sequence[Repair], references: Mapping[int, str]) -> list[Repair]:
+    """The repairs, each with the references of the messages of its row; the first has the rest."""
+    rows = {one.row: at for at, one in reversed([*enumerate(repairs)])}
+    found: dict[int, list[str]] = {}
+    for row, reference in references.items():
+        found.setdefault(rows.get(row, 0), []).append(reference)
+    return [
+        replace(one, originals=tuple(found[at])) if at in found else one
+        for at, one in enumerate(repairs)
+    ]
 
 
 class Repairer(Protocol):

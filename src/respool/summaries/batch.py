@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..edits import result_with_media
-from ..history.failures import clip_error_line, error_line
+from ..history.failures import clip_error_line, error_line, failure_hint
 from ..tokens import replace_surrogates
 from ..tools.use import Span
 from ..transcript import Exchange, ReadOnlyTranscript, Unit
@@ -256,8 +256,10 @@ def _run_result(call: CallSummary, detail: Detail) -> str:
     if call.content == "page":
         return opening_text(call.outcome.body, 2 * detail.chars)
     final = final_line(call.outcome.body, detail.chars // 2) if call.content == "test" else ""
-    ended = "still running" if call.outcome.running else "ok" if call.outcome.succeeded else ""
-    return final or ended
+    if call.outcome.succeeded:
+        return final or "ok"
+    hint = clip_text(failure_hint(call.outcome.body), detail.chars // 2)
+    return hint or final or ("still running" if call.outcome.running else "")
 
 
 def _files_read(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:

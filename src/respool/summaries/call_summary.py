@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from ..history.failures import failure_hint
 from ..markers import gap_line
 from ..shapes.excerpt import clip_line as cut
 from ..shapes.search_results import count_entries, count_hits
@@ -274,6 +275,9 @@ def _output_line(call: CallSummary) -> str:
         line = opening_text(call.outcome.body, _MAX_REPORT_CHARS)
     else:
         line = final_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
+        hint = "" if call.outcome.succeeded else failure_hint(call.outcome.body)
+        if hint and hint not in line:
+            line = f"{clip_text(hint, _MAX_FINAL_LINE_CHARS)}; {line}"
     return line and f"; {line}"
 
 

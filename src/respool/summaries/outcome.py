@@ -77,7 +77,7 @@ _ERROR_WORDS = (
     "undefined", "expected", "rejected", "refused", "t want", "the user said", "assert", "should",
     "got",
 )  # fmt: skip
-_PROGRESS = re.compile(r"\S{1,300} [.sx]+ *(?:\[ *\d{1,3}%\])?")
+_PROGRESS = re.compile(r"\S{0,299}[^\s:] [.sx]+ *(?:\[ *\d{1,3}%\])?")
 _RULES = "=-─━═_*~ "  # characters of drawn rules
 _UNSAYING = re.compile(r"[^\w\n]*|</?[\w-]{1,40}>|`{3}\w{0,20}|> .*")  # lines that end no report
 _FILE_POSITION = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a file position, as tools print it

@@ -114,6 +114,16 @@ def compact_json(value: JSON) -> str:
         return _lenient_json(value)
 
 
+def decode_container(text: str) -> JSON:
+    """The object or array that a text is, as JSON; None if it is neither."""
+    if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+
+
 def digest(value: JSON) -> str:
     """A short, stable name for a value."""
     text = compact_json(value).encode("utf-8", "surrogatepass")

@@ -38,8 +38,9 @@ class AnthropicCodec:
     head_fields: tuple[str, ...] = ("system", "tools")
 
     def is_model_made(self, message: JSON) -> bool:
-        """Return whether the model wrote this message."""
-        return isinstance(message, dict) and cast(Object, message).get("role") == "assistant"
+        """Return whether the model wrote this message; without a role, a call tells it."""
+        role = cast(Object, message).get("role") if isinstance(message, dict) else ""
+        return role == "assistant" or (role is None and _holds_call(message))
 
     def decode(self, row: int, message: JSON) -> list[Part]:
         """The parts of one message, in order."""
@@ -135,6 +136,16 @@ class AnthropicCodec:
         if part.kind == "reasoning" or not isinstance(get(message, path), dict) or len(path) < 2:
             return message
         return put(message, (*path, "cache_control"), control)
+
+
+def _holds_call(message: JSON) -> bool:
+    """Return whether one of a message's blocks is a call."""
+    content = cast(Object, message).get("content")
+    blocks = cast(list[JSON], content) if isinstance(content, list) else []
+    return any(
+        isinstance(block, dict) and cast(Object, block).get("type") == "tool_use"
+        for block in blocks
+    )
 
 
 def _role(message: JSON) -> object:

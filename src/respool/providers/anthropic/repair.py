@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from operator import is_
 from typing import NamedTuple, cast
@@ -109,6 +109,21 @@ def with_type(item: JSON) -> JSON | None:
         return {**holder, "type": "text"} if holder["text"].strip() else None
     said = compact_json(item) if item else ""
     return text_block(said) if said.strip() else None
+
+
+def told_type(block: JSON) -> str | None:
+    """The type of a block that lacks one, where its fields leave no doubt."""
+    holder = cast(Object, block) if isinstance(block, dict) else {}
+    if holder.get("type") is not None:
+        return None
+    return next((told for told, fields in _TELLING_FIELDS.items() if holder.keys() >= fields), None)
+
+
+_TELLING_FIELDS: Mapping[str, frozenset[str]] = {
+    "tool_result": frozenset({"tool_use_id", "content"}),
+    "tool_use": frozenset({"id", "name", "input"}),
+    "thinking": frozenset({"thinking", "signature"}),
+}
 
 
 def valid_result(result: Object, id: str) -> Object:
@@ -260,6 +275,9 @@ class _StepRepairer:
     def _valid_block(self, at: int, position: int, block: JSON) -> JSON | None:
         """The block in a valid form; None if nothing of it can be sent."""
         kind = type_of(block)
+        if told := told_type(block):
+            self._record("A0", at, f"gave it the type {told}", position)
+            return {**cast(Object, block), "type": told}
         if kind is None:
             self._record("A0", at, "made it a text block, or dropped it if it was empty", position)
             return with_type(block)
@@ -379,12 +397,19 @@ class _StepRepairer:
             if k == final and _is_empty(message):
                 rows.append(RepairedRow(message, at))
             elif blocks or (not left and k == 0):
-                rows.append(RepairedRow(with_blocks(message, blocks), at))
+                rows.append(RepairedRow(with_blocks(self._as_assistant(at, message), blocks), at))
                 if not blocks:
                     self._record("A6", at, f"put {BLANK_TEXT} in its place")
             else:
                 self._record("A6", at, "dropped the message, which says nothing")
         return rows
+
+    def _as_assistant(self, at: int, message: JSON) -> JSON:
+        """The model's message with its role; the same object if it has one."""
+        if role_of(message) is not None:
+            return message
+        self._record("A0", at, "made it a message of the assistant: it holds a call")
+        return {**cast(Object, message), "role": "assistant"}
 
     def _opening(self, model: list[list[JSON]], answers: list[RepairedRow]) -> list[RepairedRow]:
         """The missing user message at the start of a history."""

@@ -15,7 +15,7 @@ from ...wire.base import Fields
 from ...wire.json import JSON, Object
 from ..base import Problem, RuleSpec, RuleState, Severity, Step
 from ..openai_string_limit import MAX_STRING_CHARS
-from .codec import MEDIA_TYPES, call_body
+from .codec import MEDIA_TYPES, call_body, is_assistant
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 MAX_ID_CHARS = 40
@@ -56,7 +56,7 @@ def _is_lenient_json(text: str) -> bool:
 
 def calls_of(message: JSON) -> list[JSON]:
     """The entries of an assistant message's tool_calls."""
-    calls = cast(Object, message).get("tool_calls") if role_of(message) == "assistant" else None
+    calls = cast(Object, message).get("tool_calls") if is_assistant(message) else None
     return cast(list[JSON], calls) if isinstance(calls, list) else []
 
 

@@ -46,6 +46,18 @@ def call_body(call: Object) -> tuple[str, str]:
     return kind, "input" if isinstance(body, dict) and "input" in body else "arguments"
 
 
+def is_assistant(message: JSON) -> bool:
+    """Return whether this is an assistant's message; calls tell it where the role is missing."""
+    holder: Object = message
+    if not isinstance(message, dict):
+        return False
+    role = holder.get("role")
+    if role is None:
+        calls: JSON = holder.get("tool_calls")
+        return isinstance(calls, list) and len(cast(list[JSON], calls)) > 0
+    return role == "assistant"
+
+
 class OpenAIChatCodec:
     """OpenAI Chat Completions."""
 
@@ -55,8 +67,7 @@ class OpenAIChatCodec:
 
     def is_model_made(self, message: JSON) -> bool:
         """Return whether the model wrote this message."""
-        holder: Object = message
-        return isinstance(message, dict) and holder.get("role") == "assistant"
+        return is_assistant(message)
 
     def decode(self, row: int, message: JSON) -> list[Part]:
         """The parts of one message: reasoning, content, calls."""

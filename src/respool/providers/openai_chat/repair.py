@@ -34,7 +34,7 @@ from .check import (
     result_id,
     role_of,
 )
-from .codec import MEDIA_TYPES, call_body, is_text_item
+from .codec import MEDIA_TYPES, call_body, is_assistant, is_text_item
 
 _RULES = OpenAIChatRules()
 UNNAMED_TOOL = "unknown"  # the tool of a call or result without a name
@@ -102,7 +102,9 @@ def _valid_message(message: JSON, at: int) -> Object:
 
 
 def _with_role(message: Object) -> Object:
-    """A message of an unknown role as a result if it names a call, else as the user's."""
+    """A message of an unknown role as a call or result if it holds one, else as the user's."""
+    if is_assistant(message):
+        return {**message, "role": "assistant"}
     if is_id(message.get("tool_call_id")):
         return {**message, "role": "tool"}
     kept = {key: message[key] for key in ("content", *BREAKPOINT_FIELDS) if key in message}
@@ -173,7 +175,7 @@ def _valid_calls(message: Object, at: int) -> Object:
 
 def _valid_call(call: JSON, at: int, position: int) -> JSON:
     """The call, with an id made from its place in the history if it has none."""
-    holder = cast(Object, call)
+    holder = _with_body(cast(Object, call))
     field, arguments = call_body(holder)
     changes: Object = {}
     if not call_id(holder):
@@ -184,7 +186,16 @@ def _valid_call(call: JSON, at: int, position: int) -> JSON:
         body = _valid_body(holder.get(field), arguments)
         if body is not holder.get(field):
             changes[field] = body
-    return {**holder, **changes} if changes else call
+    return {**holder, **changes} if changes or holder is not call else call
+
+
+def _with_body(call: Object) -> Object:
+    """The call with name and arguments in its body, where they stand beside it."""
+    field, arguments = call_body(call)
+    if call.get(field) is not None or not is_id(call.get("name")) or arguments not in call:
+        return call
+    rest = {key: value for key, value in call.items() if key not in ("name", arguments)}
+    return {**rest, field: {"name": call["name"], arguments: call[arguments]}}
 
 
 def _valid_body(body: JSON, field: str) -> JSON:

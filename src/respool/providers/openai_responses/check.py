@@ -33,6 +33,7 @@ from .codec import (
     call_id_path,
     is_model_made,
     kind_of,
+    lacks_type,
 )
 
 PREFIXES = {"reasoning": "rs", "function_call": "fc", "message": "msg"}
@@ -486,6 +487,8 @@ def _shape_problems(row: int, item: JSON, kind: str) -> Sequence[Problem]:
     """Problems of one item by itself."""
     if kind == "message":
         return _message_problems(row, item)
+    if lacks_type(item, kind):
+        return [Problem("R0", f"input[{row}].type", f"The item lacks its type, {kind}.")]
     if kind in OUTPUTS:
         return _output_problems(row, item, kind)
     if kind == "function_call" and not is_json(item.get("arguments")):

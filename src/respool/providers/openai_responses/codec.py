@@ -139,18 +139,32 @@ ROLES = ("user", "assistant", "system", "developer")
 
 
 def kind_of(item: JSON) -> str:
-    """The item's type; "" if its shape is unknown."""
+    """The item's type, or the one that its fields tell; "" if its shape is unknown."""
     holder: Object = item  # checked in the next line; a cast costs time on every item
     if not isinstance(item, dict):
         return ""
     kind = holder.get("type")
     if isinstance(kind, str) and kind:
         return kind
-    if isinstance(holder.get("role"), str):
+    if isinstance(holder.get("role"), str) and ("content" in holder or "call_id" not in holder):
         return "message"
     if kind is None and isinstance(holder.get("id"), str) and holder.keys() <= {"id", "type"}:
         return "item_reference"
-    return ""
+    return next((told for told, fields in _TELLING_FIELDS.items() if holder.keys() >= fields), "")
+
+
+# The fields of an item that leave no doubt about the type it lacks.
+_TELLING_FIELDS: Mapping[str, frozenset[str]] = {
+    "function_call_output": frozenset({"call_id", "output"}),
+    "function_call": frozenset({"name", "arguments"}),
+    "custom_tool_call": frozenset({"call_id", "name", "input"}),
+    "reasoning": frozenset({"id", "summary"}),
+}
+
+
+def lacks_type(item: JSON, kind: str) -> bool:
+    """Return whether only its fields tell the type of an item, which the API does not accept."""
+    return kind in _TELLING_FIELDS and cast(Object, item).get("type") != kind
 
 
 def is_model_made(item: JSON) -> bool:
@@ -447,7 +461,9 @@ def _reasoning(ref: Ref, item: Object, kind: str) -> Part:
     texts: list[str] = []
     for field in ("summary", "content"):
         held = item.get(field)
-        if held and isinstance(held, list):
+        if isinstance(held, str):
+            texts.append(held)
+        elif held and isinstance(held, list):
             texts += [
                 _string(cast(Object, block).get("text"))
                 for block in cast(list[JSON], held)

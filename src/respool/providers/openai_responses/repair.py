@@ -55,6 +55,7 @@ from .codec import (
     call_id_path,
     is_model_made,
     kind_of,
+    lacks_type,
     output_text,
 )
 
@@ -284,14 +285,15 @@ class _StepRepairer:
 
 
 def _as_message(item: JSON) -> Object | None:
-    """A malformed item as a user message."""
+    """A malformed item as a user message, its JSON if nothing else says what it is."""
     content = cast(Object, item).get("content") if isinstance(item, dict) else item
     if isinstance(content, str) and content.strip():
         return _user_message(content)
     if isinstance(content, list) and isinstance(item, dict):
         blocks = _valid_blocks(cast(list[JSON], content), "input_text")
         return {"type": "message", "role": "user", "content": blocks}
-    return None
+    said = compact_json(item) if isinstance(item, dict | list) and item else ""
+    return _user_message(said) if said.strip() else None
 
 
 def _as_output(item: Object, kind: str, asked: str, id: str) -> Object:
@@ -306,6 +308,8 @@ def _valid_item(item: Object, kind: str) -> Object:
     """The item in a valid shape; the same object if it is valid."""
     if kind == "message":
         return _valid_message(item)
+    if lacks_type(item, kind):
+        item = {**cast(Object, without(item, ("role",))), "type": kind}
     if kind == "function_call" and not is_json(item.get("arguments")):
         return {**item, "arguments": _json_arguments(item.get("arguments"))}
     if kind == "reasoning" and not isinstance(item.get("summary"), list):
@@ -344,8 +348,10 @@ def _valid_blocks(blocks: list[JSON], text_type: str) -> list[JSON]:
         text = cast(Object, block).get("text") if isinstance(block, dict) else block
         if is_block(block):
             sound.append(block)
-        elif isinstance(text, str) and text.strip():
-            sound.append({"type": text_type, "text": text})
+        elif isinstance(text, str):
+            sound += [{"type": text_type, "text": text}] if text.strip() else []
+        elif block:
+            sound.append({"type": text_type, "text": compact_json(block)})
     return sound or [{"type": text_type, "text": BLANK_TEXT}]
 
 
