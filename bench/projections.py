@@ -124,16 +124,21 @@ def generate() -> dict[str, list[Any]]:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     for format in FORMATS:
-
-        @seed(20261118)
-        @quiet
-        @given(growing(format), broken(format))
-        def draw(requests: list[Any], damaged: Any, format: str = format) -> None:
-            found[f"generated {format} whole {len(found)}"] = requests
-            found[f"generated {format} broken {len(found)}"] = [damaged]
-
-        draw()
+        _draw(format, quiet, found)
     return found
+
+
+def _draw(format: str, quiet: settings, found: dict[str, list[Any]]) -> None:
+    """Add the histories of one format."""
+
+    @seed(20261118)
+    @quiet
+    @given(growing(format), broken(format))
+    def draw(requests: list[Any], damaged: Any) -> None:
+        found[f"generated {format} whole {len(found)}"] = requests
+        found[f"generated {format} broken {len(found)}"] = [damaged]
+
+    draw()
 
 
 def all_hashes(

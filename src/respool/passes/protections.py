@@ -7,12 +7,11 @@ the history is.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import lru_cache
 
 from ..history.failures import MAX_OPEN_ERROR_CHARS
-from ..history.ledger import FileEvent, Ledger
+from ..history.ledger import Ledger
 from ..line_search import whole_matcher
 from ..markers import reference
 from ..policy import Policy
@@ -195,14 +194,13 @@ class Protections:
         return None
 
     def _is_base(self, ordinal: int, span: Span) -> bool:
-        events = self._ledger.events(span.path, self._until)
-        after = bisect_right(events, ordinal, key=_event_ordinal)
-        edited = False
-        for event in events[after : after + _MAX_FILE_EVENTS]:
-            if event.replaced or (not event.is_write and event.span.covers(span)):
-                return False
-            edited = edited or event.is_write
-        return edited and len(events) - after <= _MAX_FILE_EVENTS
+        ledger, until = self._ledger, self._until
+        return (
+            ledger.last_write_of(span.path, until) > ordinal
+            and ledger.count_events(span.path, ordinal, until) <= _MAX_FILE_EVENTS
+            and not ledger.is_rewritten(span.path, ordinal, until)
+            and not ledger.is_read_again(ordinal, span, until)
+        )
 
 
 class _PartialProtections:
@@ -213,10 +211,6 @@ class _PartialProtections:
 
     def __contains__(self, position: object) -> bool:
         return isinstance(position, int) and self._protections.can_lose_lines(position)
-
-
-def _event_ordinal(event: FileEvent) -> int:
-    return event.ordinal
 
 
 def _exchange_of_part(history: ReadOnlyTranscript, position: int) -> int:
