@@ -7,6 +7,7 @@ the history is.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import lru_cache
 
@@ -219,14 +220,13 @@ def _exchange_of_part(history: ReadOnlyTranscript, position: int) -> int:
     part = history.parts[position]
     if ordinal >= 0 or part.kind != "media":
         return ordinal
-    while position > 0:
-        position -= 1
-        holder = history.parts[position].ref
-        if holder.row != part.ref.row:
-            return -1
-        if holder.path == part.ref.path[: len(holder.path)]:
-            return history.exchange_of[position]
-    return -1
+    before = bisect_left(history.results, position) - 1
+    if before < 0:
+        return -1
+    result = history.results[before]
+    holder = history.parts[result].ref
+    is_inside = holder.row == part.ref.row and holder.path == part.ref.path[: len(holder.path)]
+    return history.exchange_of[result] if is_inside else -1
 
 
 def find_fetched_back(
