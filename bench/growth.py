@@ -268,10 +268,10 @@ SHAPES: dict[str, Shape] = {
     "many tools": Shape(many_tools, 300),
     "failures": Shape(failures, 300),
     "over budget": Shape(ordinary, 100, TIGHT),
-    "tiny, over": Shape(tiny_turns, 1_000, TIGHT),
-    "images, over": Shape(images, 150, TIGHT),
-    "edits, over": Shape(edits, 150, TIGHT),
-    "failures, over": Shape(failures, 200, TIGHT),
+    "tiny over budget": Shape(tiny_turns, 1_000, TIGHT),
+    "images over budget": Shape(images, 150, TIGHT),
+    "edits over budget": Shape(edits, 150, TIGHT),
+    "failures over budget": Shape(failures, 200, TIGHT),
 }
 
 
@@ -328,14 +328,14 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    print(f"{'shape':<15} {'format':<17} {'seconds at n, 2n, 4n':<24} exponent   s/MB")
+    print(f"{'shape':<20} {'format':<17} {'seconds at n, 2n, 4n':<24} exponent   s/MB")
     for name in asked.shapes.split(","):
         for format in asked.formats.split(","):
             if format in SHAPES[name].formats:
                 one = measure(SHAPES[name], format, scale=asked.scale, rounds=asked.rounds)
                 times = " ".join(f"{seconds:7.3f}" for seconds in one.seconds)
                 print(
-                    f"{name:<15} {format:<17} {times:<24} {one.exponent:8.2f} "
+                    f"{name:<20} {format:<17} {times:<24} {one.exponent:8.2f} "
                     f"{one.seconds_per_megabyte:6.2f}  ({one.sizes[-1] / 1e6:.2f} MB)"
                 )
                 sys.stdout.flush()
