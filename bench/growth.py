@@ -33,7 +33,7 @@ from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request
 Compact = Callable[[bytes, str, Policy], object]
 DOUBLINGS = 2
 # Linear work measured on a busy machine. A sort and caches that no longer fit take a few percent.
-LIMIT = 1.3
+LIMIT = 1.25
 ATTEMPTS = 4
 
 
