@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.strategies import just
 from msgspec.structs import astuple
 
 from respool import BudgetError, Memo, PassedThrough, Policy, Report, UnreadableRequest, compact
@@ -125,16 +124,21 @@ def generate() -> dict[str, list[Any]]:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     for format in FORMATS:
-
-        @seed(20261118)
-        @quiet
-        @given(just(format), growing(format), broken(format))
-        def draw(name: str, requests: list[Any], damaged: Any) -> None:
-            found[f"generated {name} whole {len(found)}"] = requests
-            found[f"generated {name} broken {len(found)}"] = [damaged]
-
-        draw()
+        _draw(format, quiet, found)
     return found
+
+
+def _draw(format: str, quiet: settings, found: dict[str, list[Any]]) -> None:
+    """Add the histories of one format."""
+
+    @seed(20261118)
+    @quiet
+    @given(growing(format), broken(format))
+    def draw(requests: list[Any], damaged: Any) -> None:
+        found[f"generated {format} whole {len(found)}"] = requests
+        found[f"generated {format} broken {len(found)}"] = [damaged]
+
+    draw()
 
 
 def all_hashes(

@@ -1,9 +1,10 @@
-"""Linear-time checks: every pass alone in every format, and hard texts for the counters."""
+"""Linear-time checks: every pass alone, every shape of history, and hard texts for counters."""
 
 from __future__ import annotations
 
 import pytest
 
+from bench.growth import cases, hold_linear_growth
 from respool.tokens import EstimateCounter, ExactCounter, TokenCounter
 from tests import test_source_presets as sources
 from tests.strategies import FORMATS
@@ -31,3 +32,8 @@ def test_a_million_hard_characters_cost_little_more_than_others(
 @pytest.mark.parametrize("preset", sources.SOURCES)
 def test_a_sources_preset_too(preset: str, format: str) -> None:
     sources.test_one_more_turn_costs_one_more_turn(preset, format)
+
+
+@pytest.mark.parametrize(("shape", "format"), cases())
+def test_a_shape_of_history_in_linear_time(shape: str, format: str) -> None:
+    hold_linear_growth(shape, format)

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import respool
+import respool.compaction.fold
+from bench.growth import SHAPES, compact_cold
 from respool import Facts, Memo, Policy
 from respool.compaction import window
-from respool.compaction.state import State
+from respool.compaction.state import State, UnmetLimits
 from respool.edits import UNLIKELY_NEEDED, DropReasoning, Offer, Replace
 from respool.engine import FoldedRequest, fold_request
 from respool.limits import HeldMedia, RequestLimits
@@ -560,6 +562,10 @@ STANDS, GONE = (
     HeldMedia(0, "tool", "image", 9, 9, "ref"),
     HeldMedia(1, "tool", "image", 9, 9, "ref"),
 )
+UNMET: dict[str, Any] = {  # an evaluation took all that it could, but for 10 protected tokens
+    "evaluation__projected_tokens": 1_000,
+    "evaluation__unmet": UnmetLimits(frozenset({"tokens", "images"}), 10, 0, 2),
+}
 DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
     "one token too few": ({"evaluation__new_tokens": 99}, RequestLimits(), False),
     "as many as a step": ({"evaluation__new_tokens": 100}, RequestLimits(), True),
@@ -615,6 +621,28 @@ DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
     "more bytes": ({"window__media": {0: STANDS}}, RequestLimits(bytes=5_008), True),
     "as many bytes of words": ({}, RequestLimits(bytes=5_000), False),
     "more bytes of words": ({}, RequestLimits(bytes=4_999), True),
+    "a budget left exceeded, and too little has changed to meet it": (
+        {**UNMET, "evaluation__new_tokens": 69},
+        BUDGET,
+        False,
+    ),
+    "enough has changed": ({**UNMET, "evaluation__new_tokens": 70}, BUDGET, True),
+    "or the projection has grown": ({**UNMET, "evaluation__projected_tokens": 970}, BUDGET, True),
+    "a limit that was met is exceeded now": (UNMET, RequestLimits(bytes=4_999), True),
+    "too many images were left": (
+        {**UNMET, "window__media": {0: STANDS, 1: GONE}},
+        IMAGES,
+        False,
+    ),
+    "and one of them came since": (
+        {
+            **UNMET,
+            "window__media": {0: STANDS, 1: GONE},
+            "evaluation__unmet": UnmetLimits(frozenset({"images"}), 0, 0, 1),
+        },
+        IMAGES,
+        True,
+    ),
 }
 
 
@@ -625,6 +653,44 @@ def test_when_an_evaluation_is_due(case: str) -> None:
     context = context_with(policy, limits=limits, head=0)
     about: dict[str, Any] = {"tokens__estimated_total": 1_000} | known
     assert window.is_due(state_with(**about), context) is due
+
+
+@pytest.mark.parametrize("shape", ["failures over budget", "images over budget", "same images"])
+def test_a_limit_that_cannot_be_met_is_not_tried_at_each_request(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each evaluation reads all there is: there are few more of them in a history twice as long."""
+    evaluated: list[int] = []
+    real = respool.compaction.fold.evaluate
+
+    def counted(state: State, context: Any, *, free: bool = False) -> None:
+        evaluated[-1] += 1
+        real(state, context, free=free)
+
+    monkeypatch.setattr(respool.compaction.fold, "evaluate", counted)
+    for count in (150, 300):
+        evaluated.append(0)
+        compact_cold(SHAPES[shape].make("anthropic", count), "anthropic", SHAPES[shape].policy)
+    assert 0 < evaluated[1] - evaluated[0] <= 60
+
+
+@pytest.mark.parametrize("format", SHAPES["images in one"].formats)
+@pytest.mark.parametrize("shape", ["images", "images over budget", "images in one"])
+def test_the_count_of_media_is_that_of_the_parts_no_edit_touches(shape: str, format: str) -> None:
+    folded = fold_request(
+        SHAPES[shape].make(format, 130),
+        format=format,
+        policy=SHAPES[shape].policy,
+        facts=Facts(),
+        memo=None,
+    )
+    state = folded.state
+    tally = state.window.present_media(state.edits.claimed)
+    stand = [one for at, one in state.window.media.items() if at not in state.edits.claimed]
+    assert tally.images == sum(one.unit == "image" for one in stand)
+    assert tally.bytes == sum(one.bytes for one in stand)
+    assert tally.sides == sorted(one.side for one in stand)
+    assert format != "anthropic" or len(stand) < len(state.window.media)
 
 
 def test_the_system_prompt_and_the_tools_count_too() -> None:

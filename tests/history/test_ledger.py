@@ -24,11 +24,14 @@ from respool.markers import OmissionMarker
 from respool.tools import Tool, Tools
 from respool.transcript import Exchange, Part, Ref
 
+TOOLS_THAT_WRITE = (
+    Tool("put", kind="write", writes="path", replaces=True),
+    Tool("amend", kind="write", writes="path"),
+)
 TOOLS = Tools(
     [
         Tool("look", kind="read", reads="path"),
-        Tool("put", kind="write", writes="path", replaces=True),
-        Tool("amend", kind="write", writes="path"),
+        *TOOLS_THAT_WRITE,
         Tool("find", kind="search"),
         Tool("go", kind="run"),
     ]
@@ -38,7 +41,8 @@ TOOLS = Tools(
 class Story:
     """Calls one after the other, in one ledger."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Tools = TOOLS) -> None:
+        self.tools = tools
         self.ledger = Ledger()
         self.parts: list[Part] = []
         self.exchanges: list[Exchange] = []
@@ -56,7 +60,7 @@ class Story:
 
     def note(self, at: int) -> bool:
         return self.ledger.extend(
-            at, exchanges=self.exchanges[at:], parts=self.parts, tools=TOOLS, definitions={}
+            at, exchanges=self.exchanges[at:], parts=self.parts, tools=self.tools, definitions={}
         )
 
 
@@ -68,6 +72,52 @@ def test_events_are_told_by_path_and_only_up_to_the_reader() -> None:
     assert told == [(0, False, False), (1, True, False), (2, False, False), (3, True, True)]
     assert [one.ordinal for one in story.ledger.events("src/a.py", 2)] == [0, 1]
     assert story.ledger.events("src/b.py", 9) == []
+
+
+SPANS = st.none() | st.tuples(st.integers(1, 6), st.integers(1, 6)).map(
+    lambda ends: (min(ends), max(ends))
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["look", "put", "amend"]), SPANS), max_size=12))
+def test_answers_about_a_file_are_those_of_a_scan_of_its_accesses(
+    calls: list[tuple[str, tuple[int, int] | None]],
+) -> None:
+    tools = Tools([Tool("look", kind="read", reads="path", lines="lines"), *TOOLS_THAT_WRITE])
+    story = Story(tools)
+    for tool, lines in calls:
+        more = {"lines": list(lines)} if lines and tool == "look" else {}
+        story.add(tool, path="a.py", **more)
+    ledger = story.ledger
+    for until in range(len(calls) + 1):
+        events = list(ledger.events("a.py", until))
+        writes = [one.ordinal for one in events if one.is_write]
+        assert ledger.last_write_of("a.py", until) == (writes[-1] if writes else -1)
+        for ordinal, use in enumerate(ledger.uses[:until]):
+            later = [one for one in events if one.ordinal > ordinal]
+            assert ledger.count_events("a.py", ordinal, until) == len(later)
+            assert ledger.is_rewritten("a.py", ordinal, until) == any(x.replaced for x in later)
+            reads = [one for one in later if not one.is_write]
+            assert ledger.is_read("a.py", ordinal, until) == bool(reads)
+            for span in use.reads:
+                covered = any(one.span.covers(span) for one in reads)
+                assert ledger.is_read_again(ordinal, span, until) == covered
+
+
+class CountedParts(list[Part]):
+    """Parts that count how often one is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_a_turn_without_a_call_looks_at_no_part() -> None:
+    parts = CountedParts(Part(Ref(at, ()), "text", "user", "two words") for at in range(50))
+    assert Ledger().extend(0, exchanges=[], parts=parts, tools=TOOLS, definitions={})
+    assert parts.looks == 0
 
 
 WRITES = {

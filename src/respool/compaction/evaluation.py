@@ -24,7 +24,7 @@ from .context import Context
 from .offers import OfferDecision, log_offers, validate_offers
 from .planner import EpochPlan, Planner, is_still_cached
 from .state import State
-from .window import is_over_window
+from .window import is_over_window, record_unmet
 
 _REFETCH_KEEP_REQUESTS = 8  # requests for which a refetched result stays over a limit
 
@@ -89,10 +89,13 @@ def _evaluate_with_mentions(state: State, context: Context, *, free: bool) -> No
     state.evaluation.new_tokens = sum(state.tokens.estimates[unseen_from:])
     if state.refetches.pins and is_over_window(state, context):
         state.refetches.pins = _recent_pins(state)
-    _run_evaluation(View(state, context, "epoch", unseen_from), free=free)
+    view = View(state, context, "epoch", unseen_from)
+    _run_evaluation(view, free=free)
     if state.refetches.pins and is_over_window(state, context):
         state.refetches.pins = frozenset()  # no pin holds against a limit
-        _run_evaluation(View(state, context, "full", unseen_from), free=free)
+        view = View(state, context, "full", unseen_from)
+        _run_evaluation(view, free=free)
+    record_unmet(view)
 
 
 def _recent_pins(state: State) -> frozenset[int]:

@@ -6,8 +6,9 @@ cache of rows, which holds bytes and pieces of a projection that later requests 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ from ..facts import BreakpointMode, Facts
 from ..forecast.mentions import Mentions
 from ..history.ledger import Ledger
 from ..history.refetches import Refetch
-from ..limits import HeldMedia, RequestLimits, limits_for
+from ..limits import HeldMedia, LimitKind, RequestLimits, limits_for
 from ..markers import Mimicry, append_advice, reference
 from ..providers.base import Repair, RuleState
 from ..summaries.batch import AttachedOriginal, render_exchanges
@@ -333,6 +334,18 @@ class RepairLog(Struct):
 WaitingOffers = dict[tuple[str, int], tuple[Offer, ...]]  # by pass and part
 
 
+class UnmetLimits(Struct, frozen=True):
+    """Limits that an evaluation left exceeded, and the parts that only later ones may touch.
+
+    Those are protected parts and the latest exchanges.
+    """
+
+    kinds: frozenset[LimitKind]
+    tokens: int  # of those parts, estimated
+    media: int  # images and files among those parts
+    counted_media: int  # of the history that it could touch
+
+
 class EvaluationState(Struct):
     """Cursors and outcomes of the evaluations so far."""
 
@@ -346,6 +359,7 @@ class EvaluationState(Struct):
     waiting: WaitingOffers = field(default_factory=WaitingOffers)
     cut: int = -1  # the first part that the last epoch changed; -1: there was none
     prefix_ends: list[int] = field(default_factory=list[int])  # parts before which one is cached
+    unmet: UnmetLimits | None = None  # None: the last evaluation met all limits
     breakpoint_mode: BreakpointMode | None = None  # the client's, where a fact names it
     failures: dict[str, str] = field(default_factory=dict[str, str])  # errors by pass
     trace: list[OfferRecord] | None = None  # every offer made; None: not recorded
@@ -360,6 +374,39 @@ class EvaluationState(Struct):
         )
 
 
+class MediaTally(Struct):
+    """Running count of the images and files that stand in the projection."""
+
+    counted: int = 0  # of all media so far
+    images: int = 0
+    bytes: int = 0
+    sides: list[int] = field(default_factory=list[int])  # pixels, sorted
+
+    def copy(self) -> MediaTally:
+        """Return a tally that can change apart from this one."""
+        return replace(self, sides=self.sides.copy())
+
+    def include(self, media: dict[int, HeldMedia], claimed: Collection[int]) -> None:
+        """Count the media that came since the last time."""
+        more = len(media) - self.counted
+        self.counted = len(media)
+        for part in islice(reversed(media), more):
+            if part not in claimed:
+                self.add(media[part])
+
+    def add(self, one: HeldMedia) -> None:
+        """Count one that stands again, or for the first time."""
+        self.images += one.unit == "image"
+        self.bytes += one.bytes
+        insort(self.sides, one.side)
+
+    def remove(self, one: HeldMedia) -> None:
+        """Count one less: an edit replaces it."""
+        self.images -= one.unit == "image"
+        self.bytes -= one.bytes
+        del self.sides[bisect_left(self.sides, one.side)]
+
+
 class WindowUse(Struct):
     """Use of the context window."""
 
@@ -368,10 +415,17 @@ class WindowUse(Struct):
     was_near_limit: bool = False
     output_tokens: int = 0  # that the last request asked for
     media: dict[int, HeldMedia] = field(default_factory=dict[int, HeldMedia])  # by part
+    tally: MediaTally = field(default_factory=MediaTally)
 
     def copy(self) -> WindowUse:
         """Return a value that can change apart from this one."""
-        return replace(self, media=self.media.copy())
+        return replace(self, media=self.media.copy(), tally=self.tally.copy())
+
+    def present_media(self, claimed: Collection[int]) -> MediaTally:
+        """The count of the media outside `claimed`, the parts that edits touch."""
+        if self.tally.counted < len(self.media):
+            self.tally.include(self.media, claimed)
+        return self.tally
 
 
 class RefetchLog(Struct):
@@ -465,12 +519,26 @@ class State(Struct, kw_only=True):
     def take(self, edits: Iterable[Edit]) -> None:
         """Put edits in force, in place of those on the same parts, and keep the originals."""
         for edit in edits:
+            for one in self._media_of(edit):
+                if one.part not in self.edits.claimed:
+                    self.window.tally.remove(one)
             self.rendered.forget(self.edits.take(edit, self.transcript, self.window.media))
 
     def withdraw(self, part: int) -> None:
         """Restore the text of a part."""
         if part in self.edits.by_part:
+            for one in self._media_of(self.edits.by_part[part]):
+                if one.part in self.edits.claimed:
+                    self.window.tally.add(one)
             self.rendered.forget(self.edits.withdraw(part, self.transcript))
+
+    def _media_of(self, edit: Edit) -> list[HeldMedia]:
+        """The images and files that an edit touches, all of which are counted."""
+        media = self.window.media
+        if not media or isinstance(edit, Advise):
+            return []
+        self.window.present_media(self.edits.claimed)
+        return [media[part] for part in touched_parts(edit, self.transcript) if part in media]
 
     def withdraw_advice(self, part: int) -> None:
         """Remove the advice of a part."""

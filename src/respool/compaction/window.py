@@ -2,29 +2,86 @@
 
 from __future__ import annotations
 
-from ..limits import BYTES_PER_TOKEN, Overflow, RequestLimits, measure_overflow
+from itertools import takewhile
+
+from ..edits import result_with_media
+from ..limits import (
+    BYTES_PER_TOKEN,
+    ExceededLimit,
+    Overflow,
+    RequestLimits,
+    measure_overflow,
+)
+from ..passes.base import View
+from ..passes.protections import Protections
 from .context import Context
-from .state import NEAR_RATIO, State
+from .state import NEAR_RATIO, State, UnmetLimits
 
 _REGROWTH_RATIO = 1.03  # times the projection after the last evaluation
+_ESTIMATE_MARGIN = 1.25  # times estimated tokens: the most that they can be
+_LATEST_EXCHANGES = 48  # a batch that is folded at once, and those that are too recent to fold
 _NO_OVERFLOW = Overflow()
 
 
 def is_due(state: State, context: Context) -> bool:
     """Return whether to evaluate: enough is new, or a limit is exceeded.
 
-    The listed window is not exact. Where it is exceeded and nothing more can go, the next
-    evaluation waits until the projection has grown a little.
+    Where the last evaluation left a limit exceeded although all went that may, the next one waits
+    until that may be met, or the projection has grown a little. The listed window is not exact:
+    there only growth counts.
     """
     projection, policy = state.estimated_tokens, context.policy
     enough = max(policy.reevaluate_tokens, policy.reevaluate_ratio * projection)
     if state.evaluation.new_tokens >= enough:
         return True
     over = _overflow(state, context)
-    if over.of("tokens") is None or state.limits(context).source != "window":
+    if not over or projection >= _REGROWTH_RATIO * state.evaluation.projected_tokens:
         return bool(over)
-    regrown = _REGROWTH_RATIO * state.evaluation.projected_tokens
-    return len(over.exceeded) > 1 or projection >= regrown
+    is_listed = state.limits(context).source == "window"
+    return any(
+        not (is_listed and one.kind == "tokens") and _can_be_met(state, one)
+        for one in over.exceeded
+    )
+
+
+def _can_be_met(state: State, over: ExceededLimit) -> bool:
+    """Return whether what has changed since the last evaluation may be enough to meet a limit."""
+    unmet = state.evaluation.unmet
+    if unmet is None or over.kind not in unmet.kinds:
+        return True
+    excess = over.reached - over.allowed
+    tokens = _ESTIMATE_MARGIN * (state.evaluation.new_tokens + unmet.tokens)
+    if over.kind == "tokens":
+        return tokens >= excess
+    media = unmet.media + len(state.window.media) - unmet.counted_media
+    if over.kind == "images":
+        return media >= excess
+    return media > 0 or (over.kind == "bytes" and BYTES_PER_TOKEN * tokens >= excess)
+
+
+def record_unmet(view: View) -> None:
+    """Record the limits that the evaluation of this view left exceeded."""
+    state = view.state
+    over = _overflow(state, view.context)
+    state.evaluation.unmet = None
+    if not over:
+        return
+    seen, end = view.seen_exchanges(), view.unseen_from
+    kept_from = end if view.kept_from is None else min(end, view.kept_from)
+    protected = view.pinned.judged() if isinstance(view.pinned, Protections) else ()
+    tokens = media = 0
+    for ordinal in {*protected, *range(max(0, seen - _LATEST_EXCHANGES), seen)}:
+        exchange = state.transcript.exchanges[ordinal]
+        result = exchange.result
+        shown = [] if result is None else result_with_media(state.transcript, result)
+        for part in (exchange.call, *shown):
+            edit = state.edits.by_part.get(part)
+            tokens += max(0, state.tokens.estimates[part] - (0 if edit is None else edit.saved))
+            media += part in state.window.media and view.is_whole(part)
+    late = sum(1 for _ in takewhile(lambda one: one >= kept_from, reversed(state.window.media)))
+    state.evaluation.unmet = UnmetLimits(
+        frozenset(one.kind for one in over.exceeded), tokens, media, len(state.window.media) - late
+    )
 
 
 def is_over_window(state: State, context: Context) -> bool:
@@ -36,16 +93,15 @@ def _overflow(state: State, context: Context) -> Overflow:
     """The limits that the projection exceeds; its bytes are only estimated."""
     limits = state.limits(context)
     tokens = state.count_projection(context, limits) + _join_tokens(state)
-    media = state.window.media
-    if not media and _is_below(limits, tokens + context.head):
+    if not state.window.media and _is_below(limits, tokens + context.head):
         return _NO_OVERFLOW  # the common case
-    present = [one for one in media.values() if one.part not in state.edits.claimed]
+    present = state.window.present_media(state.edits.claimed)
     return measure_overflow(
         limits,
         tokens=tokens + context.head,
-        bytes=BYTES_PER_TOKEN * tokens + sum(one.bytes for one in present),
-        images=sum(one.unit == "image" for one in present),
-        side=max((one.side for one in present), default=0),
+        bytes=BYTES_PER_TOKEN * tokens + present.bytes,
+        images=present.images,
+        side=present.sides[-1] if present.sides else 0,
     )
 
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..history.ledger import FileEvent, Ledger
+from ..history.ledger import Ledger
 from ..shapes import classify
-from ..tools.use import Content, Span, Use
+from ..tools.use import Content, Use
 from ..transcript import Part, ReadOnlyTranscript
 from .line_codes import (
     FORMS,
@@ -342,20 +342,17 @@ def _file_bins(
     span = use.reads[0]
     if span.part:
         return 2, 0, 0
-    events = ledger.events(span.path, _known_exchanges(history, ledger))
-    before = any(event.is_write and event.ordinal < ordinal for event in events)
-    later = [event for event in events if event.ordinal > ordinal]
-    writes = [event.ordinal for event in later if event.is_write]
+    until = _known_exchanges(history, ledger)
+    before = ledger.is_written_before(span.path, ordinal)
+    write = ledger.last_write_of(span.path, until)
+    is_written = write > ordinal
     last = 0
-    if writes:
-        ago = len(history.units) - 1 - history.exchanges[writes[-1]].unit
+    if is_written:
+        ago = len(history.units) - 1 - history.exchanges[write].unit
         last = 1 + bisect_left(_EDITED, ago)
-    return 3 + before + 2 * bool(writes), last, _is_read_again(span, later)
-
-
-def _is_read_again(span: Span, later: Sequence[FileEvent]) -> int:
-    again = [event.span for event in later if not event.is_write]
-    return 2 if any(one.covers(span) for one in again) else int(bool(again))
+    covered = ledger.is_read_again(ordinal, span, until)
+    again = 2 if covered else int(ledger.is_read(span.path, ordinal, until))
+    return 3 + before + 2 * is_written, last, again
 
 
 def _last_named_bin(use: Use, words: ResultWords, mentions: Mentions, now: int) -> int:

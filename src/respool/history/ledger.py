@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 import xxhash
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from ..markers import find_marker, strip_advice
 from ..tools import Tools
 from ..tools.paths import can_reach, is_absolute
-from ..tools.use import Span, Use
+from ..tools.use import END_OF_FILE, Span, Use
 from ..transcript import Exchange, Part
 from .failures import is_failed_call
 from .line_index import LineIndex
@@ -43,6 +44,90 @@ class CallStatus(Struct, frozen=True, gc=False):
     failed: bool
 
 
+_T = TypeVar("_T")
+
+
+class ListPrefix(Sequence[_T]):
+    """The first items of a list that only grows, without a copy of them."""
+
+    __slots__ = ("_end", "_items")
+
+    def __init__(self, items: Sequence[_T], end: int) -> None:
+        self._items, self._end = items, end
+
+    def __len__(self) -> int:
+        return self._end
+
+    @overload
+    def __getitem__(self, at: int) -> _T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[_T]: ...
+    def __getitem__(self, at: int | slice) -> _T | Sequence[_T]:
+        if isinstance(at, slice):
+            return self._items[slice(*at.indices(self._end))] if at.step is None else [*self][at]
+        if not -self._end <= at < self._end:
+            raise IndexError(at)
+        return self._items[at if at >= 0 else at + self._end]
+
+    def __iter__(self) -> Iterator[_T]:
+        return islice(self._items, self._end)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _FileHistory:
+    """The accesses to one path, and the reads of it that a later read covers."""
+
+    __slots__ = ("_covered_by", "_uncovered", "events", "reads", "rewrites", "writes")
+
+    def __init__(self) -> None:
+        self.events: list[FileEvent] = []
+        self.reads: list[int] = []  # exchanges, as in the two below
+        self.writes: list[int] = []
+        self.rewrites: list[int] = []  # writes of the whole file
+        self._covered_by: dict[tuple[int, Span], int] = {}  # the first later read that covers it
+        self._uncovered: list[tuple[int, int, int, Span]] = []  # by first line
+
+    def add(self, event: FileEvent) -> None:
+        """Append an access."""
+        self.events.append(event)
+        if event.is_write:
+            self.writes.append(event.ordinal)
+            if event.replaced:
+                self.rewrites.append(event.ordinal)
+            return
+        self.reads.append(event.ordinal)
+        if not event.span.part:
+            self._cover(event)
+
+    def _cover(self, event: FileEvent) -> None:
+        """Record the earlier reads that this one covers; each is recorded once."""
+        first, last = event.span.lines or _WHOLE_FILE
+        known = self._uncovered
+        start, end = bisect_left(known, (first,)), bisect_right(known, (last, _BEYOND))
+        covered = [one for one in known[start:end] if one[1] <= last and one[2] < event.ordinal]
+        if covered:
+            self._covered_by.update({one[2:]: event.ordinal for one in covered})
+            gone = set(covered)
+            known[start:end] = [one for one in known[start:end] if one not in gone]
+        insort(known, (first, last, event.ordinal, event.span), key=_line_range)
+
+    def is_covered(self, ordinal: int, span: Span, until: int) -> bool:
+        """Return whether a read between the read of an exchange and `until` covers it."""
+        return self._covered_by.get((ordinal, span), until) < until
+
+
+_BEYOND: Final = END_OF_FILE * END_OF_FILE  # over every line
+_WHOLE_FILE: Final = (-1, _BEYOND)  # only another one covers it
+
+
+def _line_range(read: tuple[int, int, int, Span]) -> tuple[int, int]:
+    return read[:2]
+
+
 class Ledger:
     """Append-only ledger, shared by all states of a conversation; readers pass a limit.
 
@@ -52,7 +137,7 @@ class Ledger:
     def __init__(self) -> None:
         self.uses: list[Use] = []
         self.lines = LineIndex()
-        self._paths: dict[str, list[FileEvent]] = {}
+        self._files: dict[str, _FileHistory] = {}
         self._written: list[tuple[int, str]] = []  # ordinal and path
         self._barriers: list[int] = []
         self._moves: list[int] = []  # shell commands that change the folder
@@ -104,7 +189,7 @@ class Ledger:
         if use.in_shell and _FOLDER_CHANGES.search(call.text) is not None:
             self._moves.append(ordinal)
         for span in use.reads:
-            self._paths.setdefault(span.path, []).append(FileEvent(ordinal, span, False))
+            self._file(span.path).add(FileEvent(ordinal, span, False))
         for span in use.writes:
             self._note_write(ordinal, span, use.replaces)
         self._calls.setdefault((call.name, use.key), []).append(ordinal)
@@ -116,8 +201,14 @@ class Ledger:
             self._outcomes.setdefault(_operation_key(use), []).append(outcome)
 
     def _note_write(self, ordinal: int, span: Span, replaces: bool) -> None:
-        self._paths.setdefault(span.path, []).append(FileEvent(ordinal, span, True, replaces))
+        self._file(span.path).add(FileEvent(ordinal, span, True, replaces))
         self._written.append((ordinal, span.path))
+
+    def _file(self, path: str) -> _FileHistory:
+        known = self._files.get(path)
+        if known is None:
+            known = self._files[path] = _FileHistory()
+        return known
 
     def last_write(self, until: int) -> int | None:
         """The last exchange before `until` that writes a named file."""
@@ -126,14 +217,40 @@ class Ledger:
 
     def events(self, path: str, until: int) -> Sequence[FileEvent]:
         """All accesses to exactly this path before exchange `until`, in order."""
-        events = self._paths.get(path, [])
-        return events[: bisect_left(events, until, key=_ordinal)]
+        events = self._files.get(path, _NO_HISTORY).events
+        return ListPrefix(events, bisect_left(events, until, key=_ordinal))
 
     def latest(self, path: str, until: int, limit: int) -> Sequence[FileEvent]:
         """The last accesses to exactly this path before exchange `until`, newest first."""
-        events = self._paths.get(path, [])
-        end = bisect_left(events, until, key=_ordinal)
-        return events[max(0, end - limit) : end][::-1]
+        return self.events(path, until)[-limit:][::-1]
+
+    def count_events(self, path: str, after: int, until: int) -> int:
+        """The number of accesses to exactly this path between two exchanges."""
+        events = self._files.get(path, _NO_HISTORY).events
+        start = bisect_right(events, after, key=_ordinal)
+        return max(0, bisect_left(events, until, key=_ordinal) - start)
+
+    def is_read(self, path: str, after: int, until: int) -> bool:
+        """Check whether an exchange in between reads exactly this path, or a part of it."""
+        return _has_any_between(self._files.get(path, _NO_HISTORY).reads, after, until)
+
+    def is_read_again(self, ordinal: int, span: Span, until: int) -> bool:
+        """Check whether one read after that of an exchange, before `until`, covers it."""
+        return self._files.get(span.path, _NO_HISTORY).is_covered(ordinal, span, until)
+
+    def is_rewritten(self, path: str, after: int, until: int) -> bool:
+        """Check whether an exchange in between writes all of exactly this path."""
+        return _has_any_between(self._files.get(path, _NO_HISTORY).rewrites, after, until)
+
+    def last_write_of(self, path: str, until: int) -> int:
+        """The last exchange before `until` that writes exactly this path; -1: none does."""
+        writes = self._files.get(path, _NO_HISTORY).writes
+        at = bisect_left(writes, until)
+        return writes[at - 1] if at else -1
+
+    def is_written_before(self, path: str, until: int) -> bool:
+        """Check whether an exchange before `until` writes exactly this path."""
+        return self.last_write_of(path, until) >= 0
 
     def is_same_path(self, path: str, one: int, later: int) -> bool:
         """Check whether a path names one file for both calls; some shells keep their folder."""
@@ -146,6 +263,8 @@ class Ledger:
         A write to `a.py` counts for every path with that suffix: its base folder is unknown.
         """
         if _has_any_between(self._barriers, after, until):
+            return True
+        if self.last_write_of(path, until) > after:
             return True
         start = bisect_right(self._written, after, key=_first)
         end = bisect_left(self._written, until, key=_first)
@@ -160,17 +279,20 @@ class Ledger:
     def copies(self, text: str, until: int) -> Sequence[int]:
         """The exchanges before `until` whose results probably have exactly this text."""
         found = self._texts.get(text_hash(strip_advice(text)), [])
-        return found[: bisect_left(found, until)]
+        return ListPrefix(found, bisect_left(found, until))
 
     def repeats(self, name: str, use: Use, until: int) -> Sequence[int]:
         """The exchanges before `until` that are the same call."""
         found = self._calls.get((name, use.key), [])
-        return found[: bisect_left(found, until)]
+        return ListPrefix(found, bisect_left(found, until))
 
     def outcomes(self, use: Use, until: int) -> Sequence[CallStatus]:
         """The outcomes of calls of this operation on this target before `until`, in order."""
         found = self._outcomes.get(_operation_key(use), [])
-        return found[: bisect_left(found, until, key=_ordinal)]
+        return ListPrefix(found, bisect_left(found, until, key=_ordinal))
+
+
+_NO_HISTORY: Final = _FileHistory()  # of a path without accesses
 
 
 def _drop_late_results(exchanges: Sequence[Exchange], parts: Sequence[Part]) -> Iterator[Exchange]:
@@ -179,8 +301,10 @@ def _drop_late_results(exchanges: Sequence[Exchange], parts: Sequence[Part]) -> 
     A ledger extended step by step has not seen later results. On a fork, where all are added at
     once, it must be the same.
     """
+    if not exchanges:
+        return
     turn, turns = 0, [0]
-    first = exchanges[0].call if exchanges else 0
+    first = exchanges[0].call
     for at in range(first + 1, len(parts)):
         before = parts[at - 1]
         turn += parts[at].speaker == "model" and before.speaker != "model" and not before.server

@@ -295,7 +295,8 @@ def _with_leftovers(view: View, group: FoldGroup, waiver: ProtectionWaiver) -> F
     if last - first + 1 == len(group.summarized):
         return group
     exchanges, units = view.transcript.exchanges, view.transcript.units
-    numbers = range(exchanges[first].unit, exchanges[last].unit + 1)
+    others = sorted(set(range(first, last)).difference(group.summarized))
+    numbers = dict.fromkeys(exchanges[ordinal].unit for ordinal in others)
     left = [o for number in numbers for o in _foldable_exchanges(view, units[number], waiver)]
     return replace(
         group,
@@ -399,11 +400,15 @@ def _without_dependencies(
 ) -> tuple[int, ...]:
     """The batch without exchanges that an edit outside it, and outside `beside`, depends on."""
     exchanges = view.transcript.exchanges
-    inside = {
-        part for ordinal in (*batch, *beside) for part in exchange_closure(view.transcript, ordinal)
-    }
-    needed = {part for at, parts in view.dependencies.items() if at not in inside for part in parts}
-    left = {o for o in batch if needed.intersection(exchange_closure(view.transcript, o))}
+    closures = [exchange_closure(view.transcript, ordinal) for ordinal in batch]
+    own = frozenset(chain.from_iterable(closures))
+    depending = {at: ps for at, ps in view.dependencies.items() if not own.isdisjoint(ps)}
+    if not depending:
+        return tuple(batch)
+    beside_parts = (exchange_closure(view.transcript, ordinal) for ordinal in beside)
+    inside = own.union(*beside_parts)
+    needed = {part for at, parts in depending.items() if at not in inside for part in parts}
+    left = {o for o, parts in zip(batch, closures, strict=True) if needed.intersection(parts)}
     units = {exchanges[o].unit for o in left if view.transcript.units[exchanges[o].unit].locked}
     return tuple(o for o in batch if o not in left and exchanges[o].unit not in units)
 

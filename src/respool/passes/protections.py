@@ -7,12 +7,12 @@ the history is.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import lru_cache
 
 from ..history.failures import MAX_OPEN_ERROR_CHARS
-from ..history.ledger import FileEvent, Ledger
+from ..history.ledger import Ledger
 from ..line_search import whole_matcher
 from ..markers import reference
 from ..policy import Policy
@@ -195,14 +195,13 @@ class Protections:
         return None
 
     def _is_base(self, ordinal: int, span: Span) -> bool:
-        events = self._ledger.events(span.path, self._until)
-        after = bisect_right(events, ordinal, key=_event_ordinal)
-        edited = False
-        for event in events[after : after + _MAX_FILE_EVENTS]:
-            if event.replaced or (not event.is_write and event.span.covers(span)):
-                return False
-            edited = edited or event.is_write
-        return edited and len(events) - after <= _MAX_FILE_EVENTS
+        ledger, until = self._ledger, self._until
+        return (
+            ledger.last_write_of(span.path, until) > ordinal
+            and ledger.count_events(span.path, ordinal, until) <= _MAX_FILE_EVENTS
+            and not ledger.is_rewritten(span.path, ordinal, until)
+            and not ledger.is_read_again(ordinal, span, until)
+        )
 
 
 class _PartialProtections:
@@ -215,24 +214,19 @@ class _PartialProtections:
         return isinstance(position, int) and self._protections.can_lose_lines(position)
 
 
-def _event_ordinal(event: FileEvent) -> int:
-    return event.ordinal
-
-
 def _exchange_of_part(history: ReadOnlyTranscript, position: int) -> int:
     """The exchange of a call, a result, or what stands inside a result; -1 for other parts."""
     ordinal = history.exchange_of[position]
     part = history.parts[position]
     if ordinal >= 0 or part.kind != "media":
         return ordinal
-    while position > 0:
-        position -= 1
-        holder = history.parts[position].ref
-        if holder.row != part.ref.row:
-            return -1
-        if holder.path == part.ref.path[: len(holder.path)]:
-            return history.exchange_of[position]
-    return -1
+    before = bisect_left(history.results, position) - 1
+    if before < 0:
+        return -1
+    result = history.results[before]
+    holder = history.parts[result].ref
+    is_inside = holder.row == part.ref.row and holder.path == part.ref.path[: len(holder.path)]
+    return history.exchange_of[result] if is_inside else -1
 
 
 def find_fetched_back(

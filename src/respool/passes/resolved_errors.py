@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from ..edits import Offer, Replace
@@ -56,8 +57,8 @@ class _OutcomeJudge:
             return None
         if not self._is_long_error(exchange):
             return None
-        later = [one.ordinal for one in outcomes if one.ordinal > exchange.ordinal]
-        for ordinal in later[:_MAX_OUTCOMES]:
+        first = bisect_right(outcomes, exchange.ordinal, key=lambda one: one.ordinal)
+        for ordinal in [one.ordinal for one in outcomes[first : first + _MAX_OUTCOMES]]:
             other = view.transcript.exchanges[ordinal]
             if view.use(ordinal).kind == use.kind and self._resolves(other, exchange):
                 return other
