@@ -29,6 +29,7 @@ from respool.passes.fold_exchanges import (
 )
 from respool.passes.stub_results import stub_results
 from respool.tokens import counter_for
+from tests.effort import examples
 from tests.laws import laws
 from tests.laws.subject import compactor
 from tests.laws.trial_passes import drop_old_reasoning
@@ -281,7 +282,7 @@ def test_a_summary_of_summaries_leads_back_to_everything(format: str) -> None:
 
 
 @formats
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_reversible_whatever_folds(format: str, data: st.DataObject) -> None:
     example = data.draw(requests(format))
