@@ -36,7 +36,7 @@ demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
 	@$(BIN)/respool demo
 
 test: $(VENV)/.dev ## every test that needs nothing but this repository
-	$(PYTEST) -n $(WORKERS) tests
+	$(PYTEST) -n $(WORKERS) --dist worksteal tests
 
 laws: $(VENV)/.dev ## every law for every pass in every format, on more examples
 	THOROUGH=1 $(PYTEST) -n $(WORKERS) -m "laws or drawn" tests
@@ -51,7 +51,7 @@ check: $(VENV)/.fit ## format, lint, strict types, tests
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/basedpyright --pythonpath $(PY)
-	$(PYTEST) -n $(WORKERS) tests
+	$(PYTEST) -n $(WORKERS) --dist worksteal tests
 
 corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path; ALL=1: under every policy)
 	@test -d "$(CORPUS)" || { \

@@ -1,7 +1,7 @@
 """Settings for all tests: no deadline for an example, as machines are noisy; and a model server.
 
 The examples are the same in every run, so that a failure is one of the change at hand; with
-FUZZ=1 in the environment new ones are drawn. `make laws` draws twice as many, with THOROUGH=1.
+FUZZ=1 in the environment new ones are drawn. `make laws` draws more of them, with THOROUGH=1.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from respool.store import SQLiteStore
 from tests.e2e.model_server import ModelServer, missing, running
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 from tests.tables import Rows, rows_of, run_rows
 
 settings.register_profile(
@@ -25,6 +26,10 @@ settings.register_profile(
     max_examples=examples(100),
 )
 settings.load_profile("respool")
+if not THOROUGH and "FUZZ" not in os.environ:
+    # Constants of all modules that are loaded are drawn otherwise: what one test draws would
+    # depend on which tests ran before it in its process.
+    providers._get_local_constants = lambda: providers._local_constants
 for own in [name for name in os.environ if name.startswith("RESPOOL_")]:
     del os.environ[own]  # settings of whoever runs the tests, which are none of theirs
 

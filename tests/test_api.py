@@ -27,6 +27,7 @@ from respool.engine import Compaction
 from respool.markers import reference
 from respool.store import SQLiteStore
 from respool.tokens import counter_for
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.support.coding_sessions import bash, edit
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
@@ -410,7 +411,7 @@ def expand(text: str = TEXT, **asked: Any) -> str:
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(said=st.text(alphabet="line 1\né", min_size=500, max_size=600))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_original_comes_back_exactly(format: str, said: str) -> None:
     whole = request(format, "go", [Exchange(said, id="a")], [Exchange("ok", id="b")])
     policy = Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)

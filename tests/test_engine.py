@@ -16,6 +16,7 @@ from respool.edits import DropExchange
 from respool.engine import prefix_hash
 from respool.limits import FIRST_USER_LABEL, HEAD_LABEL, UNSEEN_LABEL
 from respool.wire.body import ObjectBody
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.support.fallback import apply_known_edits, restore_original
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
@@ -221,7 +222,7 @@ def test_every_request_of_a_session_meets_it_or_is_refused(format: str) -> None:
     step = 3 if format == "openai-responses" else 2
     policy = Policy(budget=9_000)
     told = []
-    for end in range(1, len(body[field]) + 1, 3 * step):
+    for end in range(1, len(body[field]) + 1, 6 * step):
         grown = {**body, field: body[field][:end]}
         warm, again = (outcome(format, grown, policy, memo) for _ in range(2))
         cold = outcome(format, grown, policy, None)
@@ -308,7 +309,7 @@ def test_an_error_changes_nothing() -> None:
     )
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.sampled_from(FORMATS), st.integers(2_000, 40_000), st.integers(1, 40))
 def test_any_budget_is_met_or_refused(format: str, budget: int, exchanges: int) -> None:
     step = 3 if format == "openai-responses" else 2

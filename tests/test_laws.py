@@ -18,6 +18,7 @@ from respool.compaction.evaluation import select_passes
 from respool.engine import Compaction
 from respool.passes import OPT_IN, PASSES, Pass
 from respool.policy import Policy
+from tests import effort
 from tests.laws import laws
 from tests.laws.examples import Example, Once, examples, is_listed
 from tests.laws.sessions import long_session
@@ -36,7 +37,7 @@ from tests.laws.trial_passes import fail
 from tests.strategies import FORMATS, arbitrary_json, arbitrary_json_messages
 
 quick = settings(
-    max_examples=20,
+    max_examples=effort.examples(20),
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,

@@ -69,7 +69,7 @@ def test_it_finds_what_python_finds(pattern: str, texts: list[str]) -> None:
 
 
 @given(patterns, st.lists(lines, min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_it_matches_whole_texts_as_python_does(pattern: str, texts: list[str]) -> None:
     fits = whole_matcher(pattern)
     for text in texts if r"\B" not in pattern else filter(None, texts):

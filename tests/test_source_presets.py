@@ -28,6 +28,7 @@ from respool.passes.base import View
 from respool.policy import PRESETS
 from respool.replay.policies import describe_policy
 from respool.tokens import counter_for
+from tests.effort import examples
 from tests.laws import laws
 from tests.laws.examples import Once
 from tests.laws.sessions import long_session
@@ -115,7 +116,9 @@ def test_every_law_holds(
     """Each session meets every third case, by turns; `make laws` has all of them."""
     failed: list[str] = []  # once one has failed, a smaller session is looked for with it alone
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(histories)
     def run(session: tuple[str, dict[str, Any]]) -> None:
         turn = crc32(repr(session).encode()) % turns

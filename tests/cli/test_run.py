@@ -60,7 +60,12 @@ def ran(folder: Path, *words: str, **more: Any) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     ("script", "status"),
-    [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)],
+    [
+        ("exit 7", 7),
+        ("kill -TERM $$", 143),
+        pytest.param("exit 0", 0, marks=pytest.mark.slow),
+        pytest.param("kill -KILL $$", 137, marks=pytest.mark.slow),
+    ],
 )
 def test_the_exit_status_is_the_commands(tmp_path: Path, script: str, status: int):
     assert ran(tmp_path, "--", "sh", "-c", script)[0] == status

@@ -19,6 +19,7 @@ from respool.history.ledger import Ledger
 from respool.markers import advice_line, append_advice, find_marker, strip_advice
 from respool.passes import PASSES
 from respool.transcript import Part, ReadOnlyTranscript, Ref, TranscriptIndex
+from tests import effort
 from tests.judges import JUDGES
 from tests.laws import laws
 from tests.laws.examples import Example, Once, examples, is_listed
@@ -356,7 +357,7 @@ def test_a_source_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch)
 # The laws hold with advice on everything that comes.
 
 quick = settings(
-    max_examples=25,
+    max_examples=effort.examples(25),
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,

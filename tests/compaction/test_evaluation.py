@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -488,10 +489,15 @@ def _thoughts_since_last_epoch(count: int, large: int) -> set[int]:
     """Thoughts that came when the last epoch's projection had been sent: those are sound."""
     epochs, last = 0, 0
     for calls in range(1, count + 1):
-        now = compact("anthropic", thinking(calls, NEW, large), BOUND).report.epochs
+        now = _epochs(calls, large)
         if now > epochs:
             epochs, last = now, calls
     return set(range(last, count))
+
+
+@cache
+def _epochs(calls: int, large: int) -> int:
+    return compact("anthropic", thinking(calls, NEW, large), BOUND).report.epochs
 
 
 @acts(at_arrival=True, at_epochs=False)

@@ -214,7 +214,7 @@ class TestMentions:
         assert fresh.extend(index.units, index.parts, 0)
         assert vars(fresh.word_index) == vars(history.mentions.word_index)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(st.lists(st.sampled_from([*LOOM, "weave_all", "/w/a.py", ""]), min_size=1, max_size=8))
     def test_noted_at_once_or_one_by_one_is_the_same(self, lines: list[str]):
         turns = [reads("/a.py", "\n".join(lines[:n])) for n in range(1, len(lines) + 1)]

@@ -23,6 +23,7 @@ from respool.history.line_index import (
 from respool.markers import OmissionMarker
 from respool.tools import Tool, Tools
 from respool.transcript import Exchange, Part, Ref
+from tests.effort import examples
 
 TOOLS_THAT_WRITE = (
     Tool("put", kind="write", writes="path", replaces=True),
@@ -291,7 +292,7 @@ KEYS = st.integers(-(2**63), 2**63 - 1)
 CLOSE = st.builds(lambda high, low: (high << 40) | low, st.integers(0, 200), st.integers(1, 3))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(KEYS | CLOSE, max_size=1_500))
 def test_each_hash_has_one_number_in_the_order_they_came(keys: list[int]) -> None:
     numbers, known = HashNumbers(), dict[int, int]()

@@ -20,6 +20,7 @@ from respool.markers import OmissionMarker, find_marker, reference
 from respool.passes.base import View
 from respool.passes.identical_results import identical_results
 from respool.tools.use import Span
+from tests.effort import examples
 from tests.passes.test_protections import drop_all, stub_all
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 from tests.support.timing import takes_at_most
@@ -361,7 +362,7 @@ def done(chosen: Sequence[tuple[str, str]]) -> list[Done]:
 @formats
 @pytest.mark.parametrize("passes", [(stub_all,), (drop_all,)], ids=["stubs", "drops"])
 def test_it_is_found_just_where_the_model_could_not_see_it(format: str, passes: Any) -> None:
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=examples(12), deadline=None)
     @given(deeds)
     def hold(chosen: list[tuple[str, str]]) -> None:
         did = done(chosen)

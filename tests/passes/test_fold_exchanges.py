@@ -29,6 +29,7 @@ from respool.passes.fold_exchanges import (
 )
 from respool.passes.stub_results import stub_results
 from respool.tokens import counter_for
+from tests.effort import examples
 from tests.laws import laws
 from tests.laws.subject import compactor
 from tests.laws.trial_passes import drop_old_reasoning
@@ -36,12 +37,15 @@ from tests.strategies import requests
 from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-some_formats = pytest.mark.parametrize(  # the others with `make laws`
+one_format = pytest.mark.parametrize(  # the others with `make laws`
     "format",
     [
-        "anthropic",
         "openai-responses",
-        *(pytest.param(one, marks=pytest.mark.laws) for one in ("openai-chat", "gemini")),
+        *(
+            pytest.param(one, marks=pytest.mark.laws)
+            for one in FORMATS
+            if one != "openai-responses"
+        ),
     ],
 )
 TOOL = {
@@ -281,7 +285,7 @@ def test_a_summary_of_summaries_leads_back_to_everything(format: str) -> None:
 
 
 @formats
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_reversible_whatever_folds(format: str, data: st.DataObject) -> None:
     example = data.draw(requests(format))
@@ -606,7 +610,7 @@ def test_what_an_edit_outside_needs_whole_stays(format: str) -> None:
     assert CODE in texts or not any(text.startswith("as above") for text in texts)
 
 
-@some_formats
+@one_format
 def test_conversations_last_two_to_three_times_longer(format: str) -> None:
     turns = work(format, count=60)
     budget = 6_000

@@ -31,6 +31,7 @@ from respool.passes.protections import (
     start_of_messages,
 )
 from respool.transcript import Part, Ref, TranscriptIndex
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.support.coding_sessions import bash, edit, lines, read, write
 from tests.support.formats import FORMATS, Exchange, request, results
@@ -407,7 +408,7 @@ PATH_PIECES = st.sampled_from(
     st.lists(PATTERN_PIECES, min_size=1, max_size=8).map("".join),
     st.lists(st.lists(PATH_PIECES, max_size=8).map("".join), min_size=1, max_size=6),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_patterns_of_paths_fit_what_python_fits(pattern: str, paths: list[str]) -> None:
     """A regular expression of Python's says the same; but with several stars it may take ages."""
     with patch.object(protections, "whole_matcher", fullmatch):

@@ -15,6 +15,7 @@ from respool.facts import Facts
 from respool.markers import OmissionMarker, find_marker, is_gap_line, reference
 from respool.passes.trim_results import DEFAULT_KINDS, trim_results
 from respool.policy import Policy
+from tests.effort import examples
 from tests.support.coding_sessions import bash, done, hold_the_laws, read
 from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
@@ -307,7 +308,7 @@ def sessions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

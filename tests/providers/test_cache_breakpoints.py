@@ -23,6 +23,7 @@ from respool.providers.cache_breakpoints import (
     own_breakpoint,
 )
 from respool.wire.body import read_body
+from tests.effort import examples
 from tests.judges import judge
 from tests.laws.spans import unmarked
 from tests.providers.anthropic.support import HOUR as AN_HOUR
@@ -400,7 +401,7 @@ def test_the_next_epoch_moves_it_on() -> None:
     assert marks_in(out.request).keys() - marks_in(requests[-1]).keys() == {(6, 0)}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=2, max_size=12),
     st.sampled_from([MARK, AN_HOUR]),

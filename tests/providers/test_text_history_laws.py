@@ -18,6 +18,7 @@ from respool.policy import Policy
 from respool.providers.registry import PROVIDERS
 from respool.providers.text_history import fence_text
 from respool.tokens import counter_for, part_tokens
+from tests.effort import examples
 from tests.judges import JUDGES
 from tests.laws import laws
 from tests.laws.laws import UNREPAIRABLE
@@ -41,7 +42,7 @@ styles = pytest.mark.parametrize(
     "style", [IN_TURN, *(pytest.param(style, marks=pytest.mark.laws) for style in STYLES)]
 )
 FEW = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     derandomize=True,
     database=None,

@@ -186,7 +186,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestLife.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool.proxy.decoders import BodyTooLarge, UndecodableBody, decode_body
+from tests.effort import examples
 
 
 def bare_deflate(body: bytes) -> bytes:
@@ -36,7 +37,7 @@ names = pytest.mark.parametrize("name", ENCODERS)
 
 
 @names
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(body=st.binary(max_size=500) | st.binary(min_size=1, max_size=9).map(lambda b: b * 40_000))
 def test_what_was_encoded_is_decoded(name: str, body: bytes):
     assert decode_body(ENCODERS[name](body), name, PLENTY) == body

@@ -279,7 +279,9 @@ def check_lines(lines: list[dict[str, Any]]) -> None:
 
 
 class TestReplicas:
-    @pytest.mark.parametrize("policy", [KEEN, TIGHT], ids=["eager", "tight"])
+    @pytest.mark.parametrize(
+        "policy", [KEEN, pytest.param(TIGHT, marks=pytest.mark.slow)], ids=["eager", "tight"]
+    )
     def test_one_conversation_is_the_same_whoever_answers(
         self, tmp_path: Path, policy: tuple[str, ...]
     ):

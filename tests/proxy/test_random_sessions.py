@@ -63,7 +63,7 @@ def test_edits_known_for_other_tools_do_not_go_up_with_what_was_signed_for_these
     asyncio.run(asyncio.wait_for(play(), 60))
 
 
-@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("servers", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("policy", [KEEN, PLANNED, BUDGET], ids=["keen", "planned", "budget"])
 @pytest.mark.parametrize("first", ["grow", "grow_slowly", "bypass"])
 def test_what_was_answered_before_its_like_did_not_fit_stays_without_its_thoughts(

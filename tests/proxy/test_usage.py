@@ -424,7 +424,7 @@ PACKED = {
 
 
 @pytest.mark.parametrize("encoding", PACKED)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.sampled_from(sorted(FORMATS)), st.lists(st.integers(0, 1 << 16), max_size=8))
 def test_packed_answers_are_read_wherever_they_are_cut(
     encoding: str, format: FormatName, places: list[int]

@@ -87,7 +87,11 @@ FAULTS: list[tuple[Callable[[Path], Any], str]] = [
     (a_newer_file, "newer"),
     (locked_by_another, "busy"),
 ]
-CASES = [pytest.param(*case, id=case[0].__name__) for case in FAULTS]
+# One fault of each kind; the two first with `make slow`.
+CASES = [
+    pytest.param(*case, id=case[0].__name__, marks=pytest.mark.slow if at < 2 else ())
+    for at, case in enumerate(FAULTS)
+]
 
 
 class Served:

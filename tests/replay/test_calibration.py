@@ -26,6 +26,7 @@ from respool.replay.result import SessionResult
 from respool.replay.runner import ReplayOptions, choose_measure, replay_session
 from respool.sessions.session import RecordedRequest, RecordedSession
 from respool.tokens import PERMILLE, EstimateCounter, ExactCounter
+from tests.effort import examples
 
 MODEL = "claude-opus-4-7"
 AROUND = FRAMING["claude"]
@@ -92,7 +93,7 @@ def predicted(session: RecordedSession) -> list[tuple[int, int]]:
     return list(zip((point.tokens for point in points), reported, strict=True))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.floats(0.8, 2.5), st.integers(0, 60_000), st.integers(MIN_SAMPLES + 1, 20), st.booleans())
 def test_factor_and_head_are_found(factor: float, head: int, steps: int, started: bool) -> None:
     session = conversation(steps, head=head, factor=factor, started=started)
@@ -106,7 +107,7 @@ def test_factor_and_head_are_found(factor: float, head: int, steps: int, started
         assert replayed == pytest.approx(reported, rel=0.01, abs=5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.floats(1.0, 2.0), st.integers(50, 3_000), st.integers(MIN_SAMPLES + 1, 15), st.booleans())
 def test_hidden_reasoning_is_found(factor: float, hidden: int, steps: int, shown: bool) -> None:
     """By what was reported of the answers, whether or not something of it is shown."""

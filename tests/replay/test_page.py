@@ -179,7 +179,7 @@ class TestSize:
 
     def test_stays_small_whatever_the_texts(self):
         loss = LostTurn(1, ("n" * 5000,) * 20, 20, ("s" * 5000,) * 20)
-        replay = sample(60)
+        replay = sample(DETAILED_SESSIONS)
         sessions = tuple(
             replace(one, scores=tuple(replace(s, losses=(loss,) * 50) for s in one.scores))
             for one in replay.sessions

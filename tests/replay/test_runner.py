@@ -70,7 +70,7 @@ class TestProcesses:
             "two",
         ]
         assert [one.source for one in alone.skipped] == [str(files[2])]
-        assert untimed(replayed(files, jobs=3)) == untimed(alone)
+        assert untimed(replayed(files, jobs=2)) == untimed(alone)
         assert multiprocessing.active_children() == []
 
     def test_one_file_of_many_sessions_is_shared(self, tmp_path: Path):

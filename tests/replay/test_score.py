@@ -20,6 +20,7 @@ from respool.replay.recording import BillingConditions, Recording, infer_conditi
 from respool.replay.result import PolicyScore
 from respool.replay.score import ValidityChecker, score_policy
 from respool.wire.base import FORMATS
+from tests.effort import examples
 from tests.laws.sessions import long_session
 from tests.providers.signing_provider import BOUND, OTHER_BOUND
 from tests.providers.signing_provider import OTHER_UNBOUND as OTHER
@@ -115,7 +116,7 @@ def test_a_policy_may_be_a_file(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_every_figure_is_within_its_bounds(format: Any, data: Any) -> None:
     messages = data.draw(histories(format))
@@ -137,7 +138,7 @@ def test_every_figure_is_within_its_bounds(format: Any, data: Any) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_the_replay_sends_what_compact_would(format: Any, data: Any) -> None:
     messages = data.draw(st.one_of(histories(format), broken(format).map(_history(format))))
@@ -241,7 +242,7 @@ def _history(format: Any) -> Any:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_a_request_is_judged_as_check_judges_it(format: Any, data: Any) -> None:
     messages = data.draw(broken(format).map(_history(format)))

@@ -19,6 +19,7 @@ from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import inspect_log, opencode, openhands, transcript_file
 from respool.sessions.readers import READERS, find_transcripts, read_file, transcripts_below
 from respool.sessions.session import RecordedSession, Skipped
+from tests.effort import examples
 from tests.strategies import arbitrary_json
 
 CALL = {"type": "tool", "tool": "bash", "callID": "c1"}
@@ -429,7 +430,7 @@ def test_odd_events_never_raise(data: st.DataObject):
         assert isinstance(found, RecordedSession | Skipped)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(arbitrary_json(), max_size=4), arbitrary_json())
 def test_odd_rows_never_raise(parts: list[Any], info: Any):
     with closing(sqlite3.connect(":memory:")) as base:

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from respool.facts import Facts
 from respool.markers import reference
 from respool.store import Retention, SQLiteStore
+from tests.effort import examples
 from tests.store.support import NOW, OTHER, OWNER, by_ref
 
 TEXTS = ("one", "two\n" * 90, "three \ud800", "four", "")
@@ -132,4 +133,4 @@ class Storing(RuleBasedStateMachine):
 
 
 TestStoring = Storing.TestCase
-TestStoring.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+TestStoring.settings = settings(max_examples=examples(15), stateful_step_count=15, deadline=None)

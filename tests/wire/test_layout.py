@@ -306,10 +306,10 @@ def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
     whole = long_session(format, 60, result=1_500)
     memo, policy, shared = Memo(), respool.Policy(reevaluate_tokens=500), 0
-    for number, count in enumerate(range(20, len(whole[field]), 3)):
+    for number, count in enumerate(range(20, len(whole[field]), 7)):
         body = json.dumps({**whole, field: whole[field][:count]}).encode()
         warm = respool.compact(body, format=format, policy=policy, memo=memo)
-        if number % 4 == 0:
+        if number % 3 == 2:
             cold = respool.compact(body, format=format, policy=policy, memo=None)
             assert warm.request == cold.request
         shared = max(shared, memo.bodies.parse_layout(body).shared_count)

@@ -743,7 +743,8 @@ def test_arguments_too_long_for_the_api_stay_json() -> None:
     import respool
     from respool.providers.openai_string_limit import MAX_STRING_CHARS
 
-    arguments = json.dumps({"text": "\\n" * MAX_STRING_CHARS})
+    arguments = json.dumps({"text": "\\n" * (MAX_STRING_CHARS // 3 + 9)})
+    assert len(arguments) > MAX_STRING_CHARS
     call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": arguments}
     answer = {"type": "function_call_output", "call_id": "a", "output": "x"}
     history = [{"role": "user", "content": "go"}, call, answer]
