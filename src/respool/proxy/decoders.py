@@ -1,7 +1,8 @@
-"""Decoders of content-encodings: whole bodies, and responses as their chunks pass."""
+"""Decoders of transfer and content codings: whole bodies, and bodies as their chunks pass."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
@@ -12,6 +13,10 @@ PIECE: Final = 64 * 1024  # bytes of input or output at a time: a bomb is seen a
 _ZSTD_PIECE: Final = 64  # four bytes can stand for 128 KB, which come out at once
 _ZSTD_WINDOW: Final = 8 * 1024 * 1024  # bytes of memory that a frame may ask for, by RFC 9659
 _MAX_LAYERS: Final = 4  # a header could name thousands
+_MAX_MEMBERS: Final = 10_000  # gzip members or zstd frames of one body; each may be empty
+# A body that grows beyond this is a bomb. Histories and events shrink to a tenth or a fiftieth.
+_MAX_RATIO: Final = 200
+_ANY_RATIO: Final = 4 * 1024 * 1024  # decoded bytes up to which the ratio does not matter
 
 
 class UndecodableBody(Exception):
@@ -115,6 +120,87 @@ class LenientDecoder:
             yield from decoder.feed(chunk)
         except (UndecodableBody, BodyTooLarge):
             self._is_broken = True
+
+
+# --- chunks ------------------------------------------------------------------------------------
+
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\n]*)?[ \t]*\r\n")
+_MAX_LINE: Final = 64 * 1024  # bytes of a chunk's first line, and of all trailers
+_FIELD = (
+    rb"([-!#$%&'*+.^_`|~0-9a-zA-Z]++):[ \t]*+((?:[^\x00\s]++|[ \t]++(?=[^\x00\s]))*+)[ \t]*+\r\n"
+)
+FIELD: Final = re.compile(_FIELD)  # one header
+FIELDS: Final = re.compile(rb"(?:" + _FIELD + rb")*+")  # all of them
+
+
+class ChunkedDecoder:
+    """Decodes the transfer coding `chunked`, by the rules of h11; raises UndecodableBody."""
+
+    def __init__(self) -> None:
+        self._left = 0  # bytes of the current chunk that are still to come
+        self._awaits = "size"  # the line that comes next: `size`, `end` of a chunk, or `trailer`
+        self._line = b""  # the part of it that has come
+        self._trailers = b""
+
+    def feed(self, data: bytes) -> tuple[list[bytes], int | None]:
+        """The parts of the body in these bytes, and where its end is; None: in later ones."""
+        parts: list[bytes] = []
+        at = 0
+        while at < len(data):
+            if self._left:
+                part = data[at : at + self._left]
+                parts.append(part)
+                at += len(part)
+                self._left -= len(part)
+                continue
+            end = data.find(b"\n", at) + 1
+            self._line += data[at : end or len(data)]
+            if len(self._line) + len(self._trailers) > _MAX_LINE:
+                raise UndecodableBody("chunked")
+            if not end:
+                break
+            at = end
+            line, self._line = self._line, b""
+            if self._take_line(line):
+                return parts, at
+        return parts, None
+
+    def _take_line(self, line: bytes) -> bool:
+        """Take a whole line; True if the body ends with it."""
+        if self._awaits == "trailer":
+            self._trailers += line
+            if line not in (b"\r\n", b"\n"):
+                return False
+            _ = header_fields(self._trailers[: -len(line)])
+            return True
+        if self._awaits == "end":
+            if line != b"\r\n":
+                raise UndecodableBody("chunked")
+            self._awaits = "size"
+            return False
+        found = _CHUNK_SIZE.fullmatch(line)
+        if found is None:
+            raise UndecodableBody("chunked")
+        self._left = int(found[1], 16)
+        self._awaits = "end" if self._left else "trailer"
+        return False
+
+
+_LOOSE_LINE = re.compile(rb"\r?\n")
+_FOLD = re.compile(rb"\r\n[ \t]+")
+
+
+def header_fields(block: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """The headers in these lines, and whether all are written as the standard asks.
+
+    Folded lines and bare line feeds are read too, as h11 does.
+    """
+    if FIELDS.fullmatch(block):
+        return FIELD.findall(block), True
+    loose = _FOLD.sub(b" ", _LOOSE_LINE.sub(b"\r\n", block))
+    if not FIELDS.fullmatch(loose):
+        raise UndecodableBody("header")
+    return FIELD.findall(loose), False
 
 
 # --- the encodings -----------------------------------------------------------------------------

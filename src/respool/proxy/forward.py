@@ -26,7 +26,6 @@ from .server_options import TransferLimits, Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held whatever the limits
 _THREAD_BYTES: Final = 128 * 1024  # from which on a body is decoded outside the event loop
-_STATUSES: Final = range(200, 600)  # that can end an exchange: no upgrade was asked for
 _ATTEMPTS: Final = 3  # the first, one under the limit that an error names, one with the original
 
 
@@ -285,17 +284,13 @@ class Forwarder:
         exchange.entry.bytes_up = body.length or len(body.held or b"")
         target = upstream.url(request.path, request.query)
         try:
-            response = await self._client.send(request.method, upstream, target, headers, body)
+            return await self._client.send(request.method, upstream, target, headers, body)
         except CLIENT_ERRORS as error:
             if exchange.downstream.is_closed:
                 raise ClientClosed from None
             if isinstance(error.__cause__, ProxyError):  # from reading the client's own body
                 raise error.__cause__ from None
             raise _unreachable(upstream, error) from None
-        if response.status not in _STATUSES:
-            response.close()
-            raise ProxyError(502, "unreachable", _not_http(upstream, f"status {response.status}"))
-        return response
 
     async def _judge(
         self, flight: InFlight, response: aiohttp.ClientResponse, entry: LogEntry
@@ -349,9 +344,6 @@ def _unreachable(upstream: Upstream, error: BaseException) -> ProxyError:
     elif isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         problem = "closed the connection without an answer"
     else:
-        return ProxyError(502, "unreachable", _not_http(upstream, type(error).__name__))
+        why = error.message if isinstance(error, aiohttp.ClientResponseError) else ""
+        problem = f"gave an answer that is not HTTP ({why or type(error).__name__})"
     return ProxyError(502, "unreachable", f"{upstream.origin} {problem}.")
-
-
-def _not_http(upstream: Upstream, what: str) -> str:
-    return f"{upstream.origin} gave an answer that is not HTTP ({what})."
