@@ -339,14 +339,12 @@ class ResponseParser:
             return
         end: int | None = None
         if self._chunks is not None:
-            try:
-                parts, end = self._chunks.feed(data)
-            except UndecodableBody:
-                self._handler.force_close()
-                self.fail(BadHttpMessage("a chunk is malformed"))
-                return
+            parts, end = self._chunks.feed(data)
             for part in parts:
                 self._payload.feed_data(part)
+            if self._chunks.is_broken:
+                self._handler.force_close()
+                self.fail(BadHttpMessage("a chunk is malformed"))
         elif self._left is not None:
             body = data[: self._left]
             self._left -= len(body)

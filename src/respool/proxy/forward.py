@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 import aiohttp
@@ -11,7 +11,7 @@ import msgspec
 
 from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
 from .client import CLIENT_ERRORS, NO_BODY, Client, RequestBody
-from .decoders import BodyTooLarge, UndecodableBody, decode_body
+from .decoders import BodyTooLarge, UndecodableBody, decode_body, decode_in_thread
 from .log import LogEntry, Outcome
 from .middleware import (
     UNCLEAR_STATUSES,
@@ -25,7 +25,7 @@ from .router import Route
 from .server_options import TransferLimits, Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held whatever the limits
-_THREAD_BYTES: Final = 128 * 1024  # from which on a body is decoded outside the event loop
+_ENCODING: Final = b"content-encoding"
 _ATTEMPTS: Final = 3  # the first, one under the limit that an error names, one with the original
 
 
@@ -213,7 +213,7 @@ class Forwarder:
             exchange.entry.note = "not read: the body is too large"
             return None
         try:
-            plain = await self._decode(held, request.named.get(b"content-encoding", b""))
+            plain = await self._decode(held, _encoding(request.headers))
         except (BodyTooLarge, UndecodableBody) as error:
             why = "too large once decoded" if isinstance(error, BodyTooLarge) else "not decodable"
             exchange.entry.note = f"not read: the body is {why}"
@@ -233,9 +233,9 @@ class Forwarder:
     async def _decode(self, body: bytes, encoding: bytes) -> bytes:
         """A body without its content-encoding."""
         names, max_bytes = encoding.decode("latin-1"), self._limits.body_bytes
-        if not names or len(body) < _THREAD_BYTES:
+        if not names:
             return decode_body(body, names, max_bytes)
-        return await asyncio.to_thread(decode_body, body, names, max_bytes)
+        return await asyncio.wrap_future(decode_in_thread(body, names, max_bytes))
 
     async def _attempt(self, exchange: Exchange, share: BodyShare, *, is_last: bool) -> bool:
         """Send a request once. False: the middleware has replaced it, and it is sent again."""
@@ -259,6 +259,8 @@ class Forwarder:
                         observer=observer,
                         entry=entry,
                     )
+                    exchange.downstream.unwatch()  # the client has all of it
+                    await observer.settle()
             finally:
                 response.close()
             outcome = "complete" if retry is None else "retried"
@@ -304,13 +306,19 @@ class Forwarder:
         if len(read) > limits.error_bytes:
             return None, read
         try:
-            headers = tuple(downstream_headers(response.raw_headers, ()))
-            plain = await self._decode(read, dict(headers).get(b"content-encoding", b""))
-            error = ErrorResponse(response.status, headers, plain)
+            headers = downstream_headers(response.raw_headers, ())
+            plain = await self._decode(read, _encoding(headers))
+            named = tuple(pair for pair in headers if pair[0] != _ENCODING)
+            error = ErrorResponse(response.status, named, plain)
             return await self._middleware.error_received(flight, error), read
         except Exception as error:  # noqa: BLE001 - law 9: the response is forwarded as it came
             entry.note = f"middleware failed: {type(error).__name__}"
             return None, read
+
+
+def _encoding(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The content-encoding, which may be spread over several headers."""
+    return b",".join(value for name, value in headers if name == _ENCODING)
 
 
 def _may_be_refusal(status: int) -> bool:

@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .app import App
-from .decoders import ChunkedDecoder, UndecodableBody
+from .decoders import ChunkedDecoder
 from .server_options import ServerOptions, StartupError
 
 _BACKLOG: Final = 1024
@@ -285,13 +285,11 @@ class BoundedProtocol(HttpToolsProtocol):
             end = self._left if self._left <= len(data) else None
             self._left -= len(data[:end])
         else:
-            try:
-                _, end = self._chunks.feed(data)
-            except UndecodableBody:
-                end = None  # the parser refuses it too, or is refused with the next bytes
+            _, end = self._chunks.feed(data)
         super().data_received(data[:end])
         has_ended = end is not None
-        if self._in_head != has_ended and not self.transport.is_closing():
+        is_broken = self._chunks is not None and self._chunks.is_broken
+        if (is_broken or self._in_head != has_ended) and not self.transport.is_closing():
             self.send_400_response("Invalid HTTP request received.")
         return data[end:] if has_ended else b""
 
