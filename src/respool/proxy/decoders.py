@@ -21,7 +21,7 @@ _ZSTD_WINDOW: Final = 8 * 1024 * 1024  # bytes of memory that a frame may ask fo
 _MAX_LAYERS: Final = 4  # a header could name thousands
 _MAX_MEMBERS: Final = 10_000  # gzip members or zstd frames of one body; each may be empty
 # A body that grows beyond this is a bomb. Histories and events shrink to a tenth or a fiftieth.
-_MAX_RATIO: Final = 200
+_MAX_RATIO: Final = 100
 _ANY_RATIO: Final = 4 * 1024 * 1024  # decoded bytes up to which the ratio does not matter
 
 
@@ -50,6 +50,8 @@ class ContentDecoder:
     """Decodes a body chunk by chunk, within a limit; raises for what it cannot decode."""
 
     def __init__(self, encoding: str, max_bytes: int) -> None:
+        if encoding.count(",") > 2 * _MAX_LAYERS:
+            raise UndecodableBody(encoding[:100])
         names = [name.strip().lower() for name in encoding.split(",")]
         chosen = [name for name in reversed(names) if name not in ("", "identity")]
         if len(chosen) > _MAX_LAYERS or any(name not in _DECODERS for name in chosen):
@@ -141,7 +143,8 @@ def decode_in_thread(body: bytes, encoding: str, max_bytes: int) -> Future[bytes
             except StopIteration as end:
                 future.set_result(end.value)
             except Exception as error:  # noqa: BLE001 - raised by the future
-                future.set_exception(error)
+                # Its traceback would keep what is decoded, in a cycle with the future.
+                future.set_exception(error.with_traceback(None))
             else:
                 return True
         return False

@@ -186,7 +186,7 @@ class Forwarder:
             exchange.body = await read_body(exchange.request, downstream, max_bytes, share)
             downstream.watch()
             if reads:
-                await self._decide(exchange)
+                await self._decide(exchange, share)
             attempts = _ATTEMPTS
             while not await self._attempt(exchange, share, is_last=attempts == 1):
                 attempts -= 1
@@ -194,9 +194,9 @@ class Forwarder:
             share.release()
             downstream.unwatch()
 
-    async def _decide(self, exchange: Exchange) -> None:
+    async def _decide(self, exchange: Exchange, share: BodyShare) -> None:
         """Let the middleware decide on a request, if its body can be read."""
-        request = await self._parse(exchange)
+        request = await self._parse(exchange, share)
         if request is None:
             return
         try:
@@ -206,7 +206,7 @@ class Forwarder:
         else:
             exchange.entry.compaction = exchange.flight.summary
 
-    async def _parse(self, exchange: Exchange) -> ParsedRequest | None:
+    async def _parse(self, exchange: Exchange, share: BodyShare) -> ParsedRequest | None:
         """The request that the middleware decides on; None, with a note, if it is unreadable."""
         request, route, held = exchange.request, exchange.route, exchange.body.held
         if held is None or route.format is None:
@@ -214,6 +214,9 @@ class Forwarder:
             return None
         try:
             plain = await self._decode(held, _encoding(request.headers))
+            size = len(plain) + len(held)
+            if plain is not held and size > ALWAYS_HELD and not share.grow(size):
+                raise BodyTooLarge
         except (BodyTooLarge, UndecodableBody) as error:
             why = "too large once decoded" if isinstance(error, BodyTooLarge) else "not decodable"
             exchange.entry.note = f"not read: the body is {why}"

@@ -46,6 +46,7 @@ _MAX_NAME_CHARS = 200  # of a model or a stop reason
 MAX_MEMBER_BYTES: Final = 64 * 1024  # of a member that is extracted; a usage has some hundred
 
 _MAX_DEPTH = 16  # containers on the way to a member; the longest path has three
+_MAX_SKIPPED = 1_000  # containers within one another that are skipped; more are no response
 
 Path = tuple[str, ...]  # the keys on the way to a member; arrays do not count
 
@@ -77,6 +78,7 @@ class ValueScanner:
         self._paths, self._parents = selection.paths, selection.parents
         self._take = take
         self._found: dict[Path, JSON] = {}
+        self._is_lost = False  # nothing more is scanned
         self._reset()
 
     @property
@@ -109,7 +111,7 @@ class ValueScanner:
     def feed(self, data: bytes) -> None:
         """Scan the next bytes."""
         at = 0
-        while at < len(data):
+        while at < len(data) and not self._is_lost:
             start = at
             held, self._closed = self._held, False
             if self._in_string:
@@ -132,7 +134,7 @@ class ValueScanner:
 
     def _reset(self) -> None:
         self._open: list[str | None] = []  # the key of each container on the way; None: an array
-        self._depth = 0  # of skipped containers
+        self._depth: int = 0  # of skipped containers
         self._in_string = self._escaped = False
         self._is_key = False  # the open string is a key
         self._awaits_key = False
@@ -166,7 +168,7 @@ class ValueScanner:
 
     def _skip(self, data: bytes, at: int) -> int:
         """Skip a container without members to extract."""
-        depth = self._depth
+        depth: int = self._depth
         while depth:
             found = _SKIPPED.match(data, at)
             at = found.end() if found else at
@@ -177,6 +179,10 @@ class ValueScanner:
                 self._in_string = True
                 break
             depth += 1 if byte in b"{[" else -1
+            if depth > _MAX_SKIPPED:
+                self._is_lost = True
+                at = len(data)
+                break
         self._depth = depth
         self._closed = not depth
         return at
