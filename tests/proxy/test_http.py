@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 import ssl
+import struct
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -114,6 +117,80 @@ def test_requests_sent_ahead_are_answered_in_their_order():
             writer.close()
             bodies = [one.partition(b"\r\n\r\n")[2] for one in got.split(b"HTTP/1.1 ")[1:]]
             assert bodies == [b"/v1/a", b"/v1/bbb", b"/v1/chi", b"/v1/d"]
+
+    run(case)
+
+
+def echo(heard: Heard, writer: asyncio.StreamWriter) -> Awaitable[None]:
+    body = heard.target.encode() + heard.body[:9]
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    return asyncio.sleep(0)
+
+
+OFFER = ("Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABk")
+BEHIND_CHUNKS = {
+    "head in two": (get("/v1/b", "X-A: b"), 30, b"/v1/b"),
+    "head in two, then a body": (post("/v1/b", b"bb", "X-A: b"), 30, b"/v1/bbb"),
+    "upgrade in one read": (post("/v1/b", b"bb", *OFFER), 999, b"/v1/bbb"),
+    "upgrade in two": (post("/v1/b", b"bb", *OFFER), 60, b"/v1/bbb"),
+}
+
+
+@pytest.mark.parametrize("size", [2, 400_000])
+@pytest.mark.parametrize("name", BEHIND_CHUNKS)
+def test_a_request_behind_a_chunked_body_is_read_as_any_other(name: str, size: int):
+    """Its head is counted by itself, and an offered upgrade does not take its body."""
+    second, at, expected = BEHIND_CHUNKS[name]
+    head = b"POST /v1/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    first = head + chunked(b"a" * size)
+
+    async def case() -> None:
+        async with proxy(echo) as standing:
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(first + second[:at])
+            await asyncio.sleep(0.1)
+            writer.write(second[at:])
+            got = b""
+            while not got.endswith(expected):
+                data = await asyncio.wait_for(reader.read(1 << 16), SOON)
+                assert data, got
+                got += data
+            writer.close()
+            bodies = [one.partition(b"\r\n\r\n")[2] for one in got.split(b"HTTP/1.1 ")[1:]]
+            assert bodies == [b"/v1/a" + b"a" * min(size, 9), expected]
+
+    run(case)
+
+
+HALF_CLOSED = {
+    "one": (get("/v1/a"), [b"/v1/a"]),
+    "with a body": (post("/v1/a", b"1"), [b"/v1/a1"]),
+    "pipelined": (get("/v1/a") + post("/v1/b", b"22"), [b"/v1/a", b"/v1/b22"]),
+    "old": (b"GET /v1/a HTTP/1.0\r\n\r\n", [b"/v1/a"]),
+    "cut off": (post("/v1/a", b"1")[:-1], []),
+}
+
+
+@pytest.mark.parametrize("name", HALF_CLOSED)
+def test_a_client_that_sends_nothing_more_still_gets_its_answer(name: str):
+    raw, expected = HALF_CLOSED[name]
+
+    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.7)
+        await echo(heard, writer)
+
+    async def case() -> None:
+        async with proxy(script) as standing:
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(raw)
+            writer.write_eof()
+            got = await asyncio.wait_for(reader.read(), SOON)
+            writer.close()
+            final = got.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+            bodies = [one.partition(b"\r\n\r\n")[2] for one in final.split(b"HTTP/1.1 ")[1:]]
+            assert bodies == expected
+            wanted = ["complete"] * len(expected) or ["client_closed"]
+            assert [one.outcome for one in standing.records] == wanted
 
     run(case)
 
@@ -257,10 +334,15 @@ def test_an_answer_without_a_body_leaves_the_connection_open(status: int, length
     "answer",
     [
         b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
-        b"HTTP/1.1 600 Far\r\nContent-Length: 2\r\n\r\nno",
-        b"HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 099 Low\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\nno",
+        b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nno!",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\nno!",
+        b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nno",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-A : b\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 300_000 + b"\r\nContent-Length: 2\r\n\r\nno",
     ],
 )
 def test_an_answer_that_no_client_could_read_is_told_as_such(answer: bytes):
@@ -272,6 +354,78 @@ def test_an_answer_that_no_client_could_read_is_told_as_such(answer: bytes):
             assert error["type"] == "error"
             assert "not HTTP" in error["error"]["message"]
             assert [one.outcome for one in standing.records] == ["unreachable"]
+
+    run(case)
+
+
+TWO = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+ODD = {
+    "length twice": (TWO + b"Content-Length: 2\r\n\r\nhi", 200),
+    "length listed": (b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nhi", 200),
+    "length and chunks": (TWO + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 200),
+    "chunks and length": (CHUNKED[:-2] + b"Content-Length: 9\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 200),
+    "bytes behind": (TWO + b"\r\nhi" + OK, 200),
+    "bytes behind, closing": (TWO + b"Connection: close\r\n\r\nhi\r\n\r\n", 200),
+    "bytes behind chunks": (CHUNKED + b"2\r\nhi\r\n0\r\n\r\n" + OK, 200),
+    "folded header": (TWO + b"X-A: one\r\n two\r\n\r\nhi", 200),
+    "bare line feeds": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nhi", 200),
+    "status 999": (b"HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\nhi", 999),
+    "status 600": (b"HTTP/1.1 600\r\nContent-Length: 2\r\n\r\nhi", 600),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_answer_comes_down_and_its_connection_is_used_no_more(name: str):
+    """Nothing behind it can be taken for the answer to the next request."""
+    answer, status = ODD[name]
+
+    async def case() -> None:
+        async with proxy(say(answer, OK)) as standing:
+            reply = await ask(standing.port, post("/v1/x"))
+            body = reply.joined if b"chunks" in name.encode() else reply.body
+            assert (reply.status, body) == (status, b"hi")
+            lengths = [value for key, value in reply.headers if key == b"content-length"]
+            assert lengths == ([] if "chunks" in name else [b"2"])
+            second = await ask(standing.port, post("/v1/y"))
+            assert (second.status, second.body) == (200, b"ok")
+            assert (standing.behind.connections, len(standing.behind.heard)) == (2, 2)
+            assert [one.outcome for one in standing.records] == ["complete", "complete"]
+
+    run(case)
+
+
+def test_what_comes_over_an_idle_connection_answers_nothing():
+    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        if heard.target == "/v1/a":
+            await asyncio.sleep(0.1)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+
+    async def case() -> None:
+        async with proxy(script) as standing:
+            assert (await ask(standing.port, post("/v1/a"))).body == b"ok"
+            await asyncio.sleep(0.3)
+            assert (await ask(standing.port, post("/v1/b"))).body == b"ok"
+            assert standing.behind.connections == 2
+
+    run(case)
+
+
+def test_an_answer_without_a_length_did_not_end_where_its_connection_broke():
+    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        linger = struct.pack("ii", 1, 0)
+        raw = writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async def case() -> None:
+        async with proxy(script) as standing:
+            reply = await ask(standing.port, get("/v1/x"))
+            assert (b"half" in reply.raw, b"0\r\n\r\n" in reply.raw) == (True, False)
+            assert [one.outcome for one in standing.records] == ["upstream_closed"]
 
     run(case)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,14 +16,20 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.http_parser import RawResponseMessage
+from aiohttp.http_writer import HttpVersion
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from .decoders import ChunkedDecoder, UndecodableBody, header_fields
 from .server_options import StartupError, TransferLimits, Upstream, is_loopback
 
 SLICE: Final = 256 * 1024  # bytes of a large body that are written at a time
 _SINGLE_WRITE: Final = 1024 * 1024  # bytes of a body that are written at once
 _STALE: Final = 1.0  # seconds in which a kept connection turns out to be closed
-_HEADER_BYTES: Final = 256 * 1024  # of one header of a response
+_HEAD_BYTES: Final = 256 * 1024  # of the status line and all headers of a response
 _MAX_URLS: Final = 256  # parsed ones that are kept; some formats name the model in the path
 _NO_DEFAULTS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 # A connection whose other end has silently gone, as after a suspend, is closed after six minutes.
@@ -61,15 +69,15 @@ class Client:
         """Open the client session."""
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_reuseconn.append(_record_reuse)
+        connector = aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=60, socket_factory=_keepalive_socket, ssl=_tls_context()
+        )
+        make: Any = partial(LenientHandler, loop=asyncio.get_running_loop())
+        connector._factory = make  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         self._session = aiohttp.ClientSession(
             auto_decompress=False,
-            connector=aiohttp.TCPConnector(
-                limit=0, ttl_dns_cache=60, socket_factory=_keepalive_socket, ssl=_tls_context()
-            ),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            max_field_size=_HEADER_BYTES,
-            max_headers=1_000,
-            max_line_size=_HEADER_BYTES,
             skip_auto_headers=_NO_DEFAULTS,
             timeout=aiohttp.ClientTimeout(total=None, connect=self._connect),
             trace_configs=[tracing],
@@ -188,3 +196,188 @@ def _proxy_for(origin: str) -> str | None:
             "goes around it."
         )
     return proxy
+
+
+# --- responses ---------------------------------------------------------------------------------
+
+_STATUS_LINE = re.compile(rb"HTTP/([0-9])\.([0-9]) ([0-9]{3})(?: ([^\x00\n\v\f\r]*+))?\r?\n")
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_BODILESS: Final = (204, 304)
+
+
+class ResponseParser:
+    """Parses one response and its body by the rules of h11, in place of aiohttp's own parser.
+
+    The providers' clients use h11, which reads what aiohttp refuses: equal lengths that are
+    repeated, a length beside chunks, bytes behind the body, any status. After a response that is
+    odd in such a way, the connection is closed, so that none of its bytes can be taken for the
+    response to another request.
+    """
+
+    def __init__(
+        self, handler: ResponseHandler, payload: aiohttp.StreamReader, *, has_body: bool
+    ) -> None:
+        self._handler = handler
+        self._payload = payload
+        self._has_body = has_body  # False: the request was a HEAD
+        self._head: bytes | None = b""  # the part that has come; None: it is complete
+        self._searched = 0  # bytes of it without a blank line
+        self._chunks: ChunkedDecoder | None = None
+        self._left: int | None = None  # bytes of the body; None: unknown, or until it is closed
+        self._is_over = False
+
+    def feed_data(self, data: bytes) -> tuple[list[tuple[Any, aiohttp.StreamReader]], bool, bytes]:
+        """Parse the next bytes; returns the response once its head is complete."""
+        if self._head is None:
+            self._feed_body(data)
+            return [], False, b""
+        self._head += data
+        while (end := self._end_of_head()) is not None:
+            head, self._head = self._head[:end], self._head[end:]
+            message = self._parse(head)
+            if message is not None:
+                rest, self._head = self._head, None
+                self._feed_body(rest)
+                return [(message, self._payload)], False, b""
+        return [], False, b""
+
+    def feed_eof(self) -> None:
+        """The connection is closed; raises if that is within a body."""
+        if self._head is not None or self._is_over:
+            return
+        if self._chunks is not None or self._left is not None:
+            raise BadHttpMessage("the response is cut off")
+        self._end()
+
+    def pause_reading(self) -> None:
+        """Nothing is left to be parsed: all that came is in the payload."""
+
+    def fail(self, error: BaseException) -> None:
+        """The connection broke; a body without a length did not end with that."""
+        if self._head is None and not self._is_over:
+            self._is_over = True
+            self._payload.set_exception(aiohttp.ClientPayloadError(str(error)))
+
+    def _end_of_head(self) -> int | None:
+        """The position behind the first blank line."""
+        head = self._head or b""
+        if head[:1] in (b"\r", b"\n"):
+            raise BadHttpMessage("the response begins with a blank line")
+        found = _HEAD_END.search(head, self._searched)
+        if (found.end() if found else len(head)) > _HEAD_BYTES:
+            raise BadHttpMessage("the head of the response is too large")
+        self._searched = 0 if found else max(0, len(head) - 2)
+        return found.end() if found else None
+
+    def _parse(self, head: bytes) -> RawResponseMessage | None:
+        """The head of a final response; None for an interim one."""
+        line = _STATUS_LINE.match(head)
+        blank = 2 if head.endswith(b"\r\n") else 1
+        if line is None:
+            raise BadHttpMessage("the status line is malformed")
+        try:
+            fields, is_plain = header_fields(head[line.end() : -blank])
+        except UndecodableBody:
+            raise BadHttpMessage("a header is malformed") from None
+        status = int(line[3])
+        if status < 200:
+            if status < 100 or status == 101:
+                raise BadHttpMessage(f"status {status}")
+            return None
+        named = [(name.lower(), value) for name, value in fields]
+        fields, is_odd = self._frame(status, fields, named)
+        connection = b",".join(value for name, value in named if name == b"connection")
+        words = {word.strip() for word in connection.lower().split(b",")} if connection else ()
+        version = HttpVersion(int(line[1]), int(line[2]))
+        is_plain = is_plain and line[0].endswith(b"\r\n")
+        should_close = is_odd or not is_plain or version < (1, 1) or b"close" in words
+        text = [(a.decode("ascii"), b.decode("utf-8", "surrogateescape")) for a, b in fields]
+        return RawResponseMessage(
+            version=version,
+            code=status,
+            reason=(line[4] or b"").decode("utf-8", "surrogateescape"),
+            headers=CIMultiDictProxy(CIMultiDict(text)),
+            raw_headers=tuple(fields),
+            should_close=should_close,
+            compression=None,
+            upgrade=False,
+            chunked=self._chunks is not None,
+        )
+
+    def _frame(
+        self, status: int, fields: list[tuple[bytes, bytes]], named: list[tuple[bytes, bytes]]
+    ) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Choose how the body ends; returns the headers that say so, and if they were odd."""
+        lengths = [value for name, value in named if name == b"content-length"]
+        codings = [value.lower() for name, value in named if name == b"transfer-encoding"]
+        different = {one.strip() for value in lengths for one in value.split(b",")}
+        if codings not in ([], [b"chunked"]):
+            raise BadHttpMessage("the transfer coding is not known")
+        if len(different) > 1 or not all(_LENGTH.fullmatch(one) for one in different):
+            raise BadHttpMessage("the lengths of the response contradict each other")
+        if not self._has_body or status in _BODILESS:
+            self._left = 0
+        elif codings:
+            self._chunks = ChunkedDecoder()
+        elif different:
+            self._left = int(next(iter(different)))
+        if len(lengths) + len(codings) <= 1 and (not lengths or lengths[0] in different):
+            return fields, status >= 600
+        kept = [
+            pair for pair, (name, _) in zip(fields, named, strict=True) if name != b"content-length"
+        ]
+        if not codings:
+            kept += [(b"Content-Length", one) for one in different]
+        return kept, True
+
+    def _feed_body(self, data: bytes) -> None:
+        """Pass on the next bytes of the body; the response is over with its last one."""
+        if self._is_over:
+            if data:  # nobody asked for it
+                self._handler.close()
+            return
+        end: int | None = None
+        if self._chunks is not None:
+            parts, end = self._chunks.feed(data)
+            for part in parts:
+                self._payload.feed_data(part)
+            if self._chunks.is_broken:
+                self._handler.force_close()
+                self.fail(BadHttpMessage("a chunk is malformed"))
+        elif self._left is not None:
+            body = data[: self._left]
+            self._left -= len(body)
+            end = None if self._left else len(body)
+            self._payload.feed_data(body)
+        else:
+            self._payload.feed_data(data)
+        if end is not None:
+            if end < len(data):
+                self._handler.force_close()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._payload.feed_eof()
+
+
+class LenientHandler(ResponseHandler):
+    """aiohttp's connection, with our parser."""
+
+    def set_response_params(self, **given: Any) -> None:
+        """Expect a response."""
+        early, self._tail = self._tail, b""
+        super().set_response_params(**given)
+        limit = self._read_bufsize
+        payload = aiohttp.StreamReader(self, limit, timer=given.get("timer"), loop=self._loop)
+        has_body = not given.get("skip_payload", False)
+        self._parser: Any = ResponseParser(self, payload, has_body=has_body)
+        self._tail = early
+        self._drain_tail()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection is closed, or broke."""
+        if exc is not None and self._parser is not None:
+            self._parser.fail(exc)
+        super().connection_lost(exc)

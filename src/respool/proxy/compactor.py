@@ -35,7 +35,7 @@ from .middleware import (
 from .provider_errors import ProviderError, classify_error
 from .recorder import Recorder, reproduction_of
 from .server_options import CompactionOptions
-from .usage import ResponseReader
+from .usage import reader_for
 
 _T = TypeVar("_T")
 
@@ -357,8 +357,9 @@ class Compactor:
     def response_started(self, flight: InFlight, status: int, headers: Headers) -> None:
         """Read the response; if the provider accepted the request, later decisions know it."""
         flight.status = status
-        encoding = dict(headers).get(b"content-encoding", b"").decode("latin-1")
-        flight.reader = ResponseReader(flight.request.format, encoding)
+        encodings = [value for name, value in headers if name == b"content-encoding"]
+        encoding = b",".join(encodings).decode("latin-1")
+        flight.reader = reader_for(flight.request.format, encoding)
         rejected, flight.rejected = flight.rejected, None  # it may hold a whole body
         if status >= 400:
             if rejected is not None:

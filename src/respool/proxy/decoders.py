@@ -1,17 +1,31 @@
-"""Decoders of content-encodings: whole bodies, and responses as their chunks pass."""
+"""Decoders of transfer and content codings: whole bodies, and bodies as their chunks pass."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, InvalidStateError
 from importlib import import_module
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any, Final, Protocol
 
-MAX_DECODED: Final = 256 * 1024 * 1024  # bytes of one decoded response
+MAX_DECODED: Final = 64 * 1024 * 1024  # bytes of one decoded response
+SLICE: Final = 256 * 1024  # decoded bytes of one body before it is the next one's turn
 PIECE: Final = 64 * 1024  # bytes of input or output at a time: a bomb is seen after one of them
 _ZSTD_PIECE: Final = 64  # four bytes can stand for 128 KB, which come out at once
 _ZSTD_WINDOW: Final = 8 * 1024 * 1024  # bytes of memory that a frame may ask for, by RFC 9659
 _MAX_LAYERS: Final = 4  # a header could name thousands
+_MAX_MEMBERS: Final = 10_000  # gzip members or zstd frames of one body; each may be empty
+# A body that grows beyond this is a bomb. Histories and events shrink to a tenth or a fiftieth.
+_MAX_RATIO: Final = 100
+_ANY_RATIO: Final = 4 * 1024 * 1024  # decoded bytes up to which the ratio does not matter
+
+
+_log = logging.getLogger(__name__)
 
 
 class UndecodableBody(Exception):
@@ -36,10 +50,13 @@ class ContentDecoder:
     """Decodes a body chunk by chunk, within a limit; raises for what it cannot decode."""
 
     def __init__(self, encoding: str, max_bytes: int) -> None:
+        if encoding.count(",") > 2 * _MAX_LAYERS:
+            raise UndecodableBody(encoding[:100])
         names = [name.strip().lower() for name in encoding.split(",")]
         chosen = [name for name in reversed(names) if name not in ("", "identity")]
         if len(chosen) > _MAX_LAYERS or any(name not in _DECODERS for name in chosen):
             raise UndecodableBody(encoding[:100])
+        self._fed = 0  # bytes
         try:
             self._layers = [_Layer(_DECODERS[name](), max_bytes) for name in chosen]
         except ImportError as error:
@@ -53,8 +70,9 @@ class ContentDecoder:
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Decode the next bytes, in pieces."""
         pieces: Iterable[bytes] = (chunk[at : at + PIECE] for at in range(0, len(chunk), PIECE))
+        self._fed += len(chunk)
         for layer in self._layers:
-            pieces = layer.decode(pieces)
+            pieces = layer.decode(pieces, self._fed)
         yield from pieces
 
     def finish(self) -> None:
@@ -68,26 +86,104 @@ class _Layer:
 
     def __init__(self, decoder: _Decoder, max_bytes: int) -> None:
         self.decoder = decoder
-        self._left = max_bytes
+        self._max_bytes = max_bytes
+        self._made = 0
 
-    def decode(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def decode(self, pieces: Iterable[bytes], fed: int) -> Iterator[bytes]:
+        """Decode the next pieces of a body that had so many bytes until now."""
+        max_bytes = min(self._max_bytes, max(_ANY_RATIO, _MAX_RATIO * fed))
         for piece in pieces:
             for made in self.decoder.feed(piece):
-                self._left -= len(made)
-                if self._left < 0:
+                self._made += len(made)
+                if self._made > max_bytes:
                     raise BodyTooLarge
                 yield made
 
 
 def decode_body(body: bytes, encoding: str, max_bytes: int) -> bytes:
     """Decode a whole body; `encoding` is the header's value, empty for none."""
+    decoding = _decoding(body, encoding, max_bytes)
+    while True:
+        try:
+            next(decoding)
+        except StopIteration as end:
+            return end.value
+
+
+def _decoding(body: bytes, encoding: str, max_bytes: int) -> Generator[None, None, bytes]:
+    """Decode a whole body, and pause after each slice."""
     decoder = ContentDecoder(encoding, max_bytes)
     if not decoder.is_identity:
-        body = b"".join(decoder.feed(body))
+        pieces: list[bytes] = []
+        size = 0
+        for piece in decoder.feed(body):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= SLICE:
+                size = 0
+                yield
         decoder.finish()
+        body = b"".join(pieces)
     if len(body) > max_bytes:
         raise BodyTooLarge
     return body
+
+
+def decode_in_thread(body: bytes, encoding: str, max_bytes: int) -> Future[bytes]:
+    """Decode a whole body outside the event loop, together with others."""
+    decoding = _decoding(body, encoding, max_bytes)
+    future: Future[bytes] = Future()
+
+    def step() -> bool:
+        if future.cancelled():
+            return False
+        with contextlib.suppress(InvalidStateError):  # cancelled meanwhile
+            try:
+                next(decoding)
+            except StopIteration as end:
+                future.set_result(end.value)
+            except Exception as error:  # noqa: BLE001 - raised by the future
+                # Its traceback would keep what is decoded, in a cycle with the future.
+                future.set_exception(error.with_traceback(None))
+            else:
+                return True
+        return False
+
+    THREAD.add(step)
+    return future
+
+
+class DecoderThread:
+    """A daemon thread that decodes for all requests and responses, a slice of each in turn."""
+
+    def __init__(self) -> None:
+        self._steps: SimpleQueue[Callable[[], bool]] = SimpleQueue()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def add(self, step: Callable[[], bool]) -> None:
+        """Call this function soon, and again for as long as it returns True."""
+        self._steps.put(step)
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = Thread(target=self._run, name="respool-decoder", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            step = self._steps.get()
+            try:
+                has_more = step()
+            except Exception:  # noqa: BLE001 - the thread decodes for others too
+                _log.exception("A body could not be decoded by a fault of respool")
+                has_more = False
+            if has_more:
+                self._steps.put(step)
+            del step  # a body may be in there, and the next one may be far away
+
+
+THREAD: Final = DecoderThread()
 
 
 class LenientDecoder:
@@ -117,6 +213,95 @@ class LenientDecoder:
             self._is_broken = True
 
 
+# --- chunks ------------------------------------------------------------------------------------
+
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\n]*)?[ \t]*\r\n")
+_MAX_LINE: Final = 64 * 1024  # bytes of a chunk's first line, and of all trailers
+_FIELD = (
+    rb"([-!#$%&'*+.^_`|~0-9a-zA-Z]++):[ \t]*+((?:[^\x00\s]++|[ \t]++(?=[^\x00\s]))*+)[ \t]*+\r\n"
+)
+FIELD: Final = re.compile(_FIELD)  # one header
+FIELDS: Final = re.compile(rb"(?:" + _FIELD + rb")*+")  # all of them
+
+
+class ChunkedDecoder:
+    """Decodes the transfer coding `chunked`, by the rules of h11."""
+
+    def __init__(self) -> None:
+        self._left = 0  # bytes of the current chunk that are still to come
+        self._awaits = "size"  # the line that comes next: `size`, `end` of a chunk, or `trailer`
+        self._line = b""  # the part of it that has come
+        self._trailers = b""
+        self.is_broken = False  # what came last is no chunk
+
+    def feed(self, data: bytes) -> tuple[list[bytes], int | None]:
+        """The parts of the body in these bytes, and where its end is; None: in later ones."""
+        parts: list[bytes] = []
+        try:
+            return parts, self._feed(data, parts)
+        except UndecodableBody:
+            self.is_broken = True
+            return parts, None
+
+    def _feed(self, data: bytes, parts: list[bytes]) -> int | None:
+        at = 0
+        while at < len(data):
+            if self._left:
+                part = data[at : at + self._left]
+                parts.append(part)
+                at += len(part)
+                self._left -= len(part)
+                continue
+            end = data.find(b"\n", at) + 1
+            self._line += data[at : end or len(data)]
+            if len(self._line) + len(self._trailers) > _MAX_LINE:
+                raise UndecodableBody("chunked")
+            if not end:
+                break
+            at = end
+            line, self._line = self._line, b""
+            if self._take_line(line):
+                return at
+        return None
+
+    def _take_line(self, line: bytes) -> bool:
+        """Take a whole line; True if the body ends with it."""
+        if self._awaits == "trailer":
+            self._trailers += line
+            if line not in (b"\r\n", b"\n"):
+                return False
+            _ = header_fields(self._trailers[: -len(line)])
+            return True
+        if self._awaits == "end":
+            if line != b"\r\n":
+                raise UndecodableBody("chunked")
+            self._awaits = "size"
+            return False
+        found = _CHUNK_SIZE.fullmatch(line)
+        if found is None:
+            raise UndecodableBody("chunked")
+        self._left = int(found[1], 16)
+        self._awaits = "end" if self._left else "trailer"
+        return False
+
+
+_LOOSE_LINE = re.compile(rb"\r?\n")
+_FOLD = re.compile(rb"\r\n[ \t]+")
+
+
+def header_fields(block: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """The headers in these lines, and whether all are written as the standard asks.
+
+    Folded lines and bare line feeds are read too, as h11 does.
+    """
+    if FIELDS.fullmatch(block):
+        return FIELD.findall(block), True
+    loose = _FOLD.sub(b" ", _LOOSE_LINE.sub(b"\r\n", block))
+    if not FIELDS.fullmatch(loose):
+        raise UndecodableBody("header")
+    return FIELD.findall(loose), False
+
+
 # --- the encodings -----------------------------------------------------------------------------
 
 
@@ -125,10 +310,12 @@ class _Gzip:
 
     def __init__(self) -> None:
         self._member: Any = None
+        self._members = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._member is None or self._member.eof:
+                self._members = _one_more(self._members)
                 self._member = zlib.decompressobj(31)
             yield from _inflate(self._member, data)
             data = self._member.unused_data
@@ -199,6 +386,7 @@ class _Zstd:
         self._module: Any = import_module("zstandard")  # late: few bodies need it
         self._made: Any = self._module.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
         self._frame: Any = None
+        self._frames = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         try:
@@ -210,6 +398,7 @@ class _Zstd:
     def _feed(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._frame is None or self._frame.eof:
+                self._frames = _one_more(self._frames)
                 self._frame = self._made.decompressobj()
             if piece := self._frame.decompress(data):
                 yield piece
@@ -217,6 +406,13 @@ class _Zstd:
 
     def is_complete(self) -> bool:
         return self._frame is None or self._frame.eof
+
+
+def _one_more(members: int) -> int:
+    """The number of members with this one; raises if there are too many."""
+    if members >= _MAX_MEMBERS:
+        raise BodyTooLarge
+    return members + 1
 
 
 _DECODERS: dict[str, Callable[[], _Decoder]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 import aiohttp
@@ -11,7 +11,7 @@ import msgspec
 
 from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
 from .client import CLIENT_ERRORS, NO_BODY, Client, RequestBody
-from .decoders import BodyTooLarge, UndecodableBody, decode_body
+from .decoders import BodyTooLarge, UndecodableBody, decode_body, decode_in_thread
 from .log import LogEntry, Outcome
 from .middleware import (
     UNCLEAR_STATUSES,
@@ -25,8 +25,7 @@ from .router import Route
 from .server_options import TransferLimits, Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held whatever the limits
-_THREAD_BYTES: Final = 128 * 1024  # from which on a body is decoded outside the event loop
-_STATUSES: Final = range(200, 600)  # that can end an exchange: no upgrade was asked for
+_ENCODING: Final = b"content-encoding"
 _ATTEMPTS: Final = 3  # the first, one under the limit that an error names, one with the original
 
 
@@ -187,7 +186,7 @@ class Forwarder:
             exchange.body = await read_body(exchange.request, downstream, max_bytes, share)
             downstream.watch()
             if reads:
-                await self._decide(exchange)
+                await self._decide(exchange, share)
             attempts = _ATTEMPTS
             while not await self._attempt(exchange, share, is_last=attempts == 1):
                 attempts -= 1
@@ -195,9 +194,9 @@ class Forwarder:
             share.release()
             downstream.unwatch()
 
-    async def _decide(self, exchange: Exchange) -> None:
+    async def _decide(self, exchange: Exchange, share: BodyShare) -> None:
         """Let the middleware decide on a request, if its body can be read."""
-        request = await self._parse(exchange)
+        request = await self._parse(exchange, share)
         if request is None:
             return
         try:
@@ -207,14 +206,17 @@ class Forwarder:
         else:
             exchange.entry.compaction = exchange.flight.summary
 
-    async def _parse(self, exchange: Exchange) -> ParsedRequest | None:
+    async def _parse(self, exchange: Exchange, share: BodyShare) -> ParsedRequest | None:
         """The request that the middleware decides on; None, with a note, if it is unreadable."""
         request, route, held = exchange.request, exchange.route, exchange.body.held
         if held is None or route.format is None:
             exchange.entry.note = "not read: the body is too large"
             return None
         try:
-            plain = await self._decode(held, request.named.get(b"content-encoding", b""))
+            plain = await self._decode(held, _encoding(request.headers))
+            size = len(plain) + len(held)
+            if plain is not held and size > ALWAYS_HELD and not share.grow(size):
+                raise BodyTooLarge
         except (BodyTooLarge, UndecodableBody) as error:
             why = "too large once decoded" if isinstance(error, BodyTooLarge) else "not decodable"
             exchange.entry.note = f"not read: the body is {why}"
@@ -234,9 +236,9 @@ class Forwarder:
     async def _decode(self, body: bytes, encoding: bytes) -> bytes:
         """A body without its content-encoding."""
         names, max_bytes = encoding.decode("latin-1"), self._limits.body_bytes
-        if not names or len(body) < _THREAD_BYTES:
+        if not names:
             return decode_body(body, names, max_bytes)
-        return await asyncio.to_thread(decode_body, body, names, max_bytes)
+        return await asyncio.wrap_future(decode_in_thread(body, names, max_bytes))
 
     async def _attempt(self, exchange: Exchange, share: BodyShare, *, is_last: bool) -> bool:
         """Send a request once. False: the middleware has replaced it, and it is sent again."""
@@ -260,6 +262,8 @@ class Forwarder:
                         observer=observer,
                         entry=entry,
                     )
+                    exchange.downstream.unwatch()  # the client has all of it
+                    await observer.settle()
             finally:
                 response.close()
             outcome = "complete" if retry is None else "retried"
@@ -285,17 +289,13 @@ class Forwarder:
         exchange.entry.bytes_up = body.length or len(body.held or b"")
         target = upstream.url(request.path, request.query)
         try:
-            response = await self._client.send(request.method, upstream, target, headers, body)
+            return await self._client.send(request.method, upstream, target, headers, body)
         except CLIENT_ERRORS as error:
             if exchange.downstream.is_closed:
                 raise ClientClosed from None
             if isinstance(error.__cause__, ProxyError):  # from reading the client's own body
                 raise error.__cause__ from None
             raise _unreachable(upstream, error) from None
-        if response.status not in _STATUSES:
-            response.close()
-            raise ProxyError(502, "unreachable", _not_http(upstream, f"status {response.status}"))
-        return response
 
     async def _judge(
         self, flight: InFlight, response: aiohttp.ClientResponse, entry: LogEntry
@@ -309,13 +309,19 @@ class Forwarder:
         if len(read) > limits.error_bytes:
             return None, read
         try:
-            headers = tuple(downstream_headers(response.raw_headers, ()))
-            plain = await self._decode(read, dict(headers).get(b"content-encoding", b""))
-            error = ErrorResponse(response.status, headers, plain)
+            headers = downstream_headers(response.raw_headers, ())
+            plain = await self._decode(read, _encoding(headers))
+            named = tuple(pair for pair in headers if pair[0] != _ENCODING)
+            error = ErrorResponse(response.status, named, plain)
             return await self._middleware.error_received(flight, error), read
         except Exception as error:  # noqa: BLE001 - law 9: the response is forwarded as it came
             entry.note = f"middleware failed: {type(error).__name__}"
             return None, read
+
+
+def _encoding(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The content-encoding, which may be spread over several headers."""
+    return b",".join(value for name, value in headers if name == _ENCODING)
 
 
 def _may_be_refusal(status: int) -> bool:
@@ -349,9 +355,6 @@ def _unreachable(upstream: Upstream, error: BaseException) -> ProxyError:
     elif isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         problem = "closed the connection without an answer"
     else:
-        return ProxyError(502, "unreachable", _not_http(upstream, type(error).__name__))
+        why = error.message if isinstance(error, aiohttp.ClientResponseError) else ""
+        problem = f"gave an answer that is not HTTP ({why or type(error).__name__})"
     return ProxyError(502, "unreachable", f"{upstream.origin} {problem}.")
-
-
-def _not_http(upstream: Upstream, what: str) -> str:
-    return f"{upstream.origin} gave an answer that is not HTTP ({what})."

@@ -19,7 +19,7 @@ from .asgi import Headers
 from .breaker import Permit
 from .log import CompactionSummary, Outcome
 from .router import Operation
-from .usage import ResponseInfo, ResponseReader
+from .usage import ResponseInfo, ResponseReader, ThreadedReader
 
 Kind = Literal["projection", "known-edits", "original", "untouched"]
 Retry = Literal["overflow", "invalid"]
@@ -126,7 +126,7 @@ class InFlight(msgspec.Struct, kw_only=True):
     rejected_permit: Permit | None = None  # and its permit
     is_observed: bool = False  # it was sent as it came, whatever the decision
     status: int = 0  # of the response; 0: there was none
-    reader: ResponseReader | None = None  # of the response
+    reader: ResponseReader | ThreadedReader | None = None  # of the response
     response: ResponseInfo = ResponseInfo()  # once it has ended
     new_edits: tuple[Edit, ...] = ()  # that no earlier request of the conversation had
 

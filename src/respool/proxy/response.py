@@ -36,6 +36,11 @@ class Observer:
         """The client has received a chunk."""
         self._call(self._middleware.chunk_sent, chunk)
 
+    async def settle(self) -> None:
+        """Wait, but not for long, until what the client has received is read."""
+        if self._flight is not None and self._flight.reader is not None:
+            await self._flight.reader.settle()
+
     def ended(self, outcome: Outcome) -> None:
         """The attempt is over."""
         self._call(self._middleware.ended, outcome)

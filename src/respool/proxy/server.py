@@ -13,9 +13,10 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .app import App
+from .decoders import ChunkedDecoder
 from .server_options import ServerOptions, StartupError
 
 _BACKLOG: Final = 1024
@@ -25,9 +26,14 @@ MAX_HEAD_SECONDS: Final = 30.0  # from the connection, or the first byte, to the
 _UNTIL_CLOSED: Final = 2**62  # bytes: more than any body has
 
 # After an Upgrade header, the parser takes the body for another protocol's. Some clients offer an
-# upgrade with every request, so the header is renamed (except after a chunked body).
+# upgrade with every request, so the header is renamed.
 _UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _RENAMED: Final = b"\r\nx-respool-upgrade"
+
+# After the end of what a client sends, an interim response shows if it still receives: a client
+# that has closed its connection resets it, and the next write fails.
+_INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PROBE_SECONDS: Final = (0.0, 0.05, 0.5, 3.0)  # between interim responses
 
 _TLS: Final = b"\x16\x03"  # the first bytes of a client whose base URL says https
 _TOO_LARGE = (
@@ -191,17 +197,26 @@ def _ending_signals() -> list[signal.Signals]:
 # --- the protocol ------------------------------------------------------------------------------
 
 
+# Statuses that no standard names; clients take them, and so must the server.
+for _status in range(600, 1000):
+    STATUS_LINE.setdefault(_status, b"HTTP/1.1 %d \r\n" % _status)
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """The server's HTTP protocol, with limits on heads, which it lacks."""
+    """The server's HTTP protocol, with limits on heads, which it lacks.
+
+    Each head and each body is passed to the parser by itself. Where a body ends is found by its
+    length or its chunks; if the parser does not agree, the request is refused.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._head = b""  # the part that has come
-        self._fed = 0  # bytes of an incomplete head that the parser has
-        self._has_begun = False  # the parser has part of a head
-        self._left: int | None = None  # bytes of a body that are still to come; None: not known
+        self._left = 0  # bytes of a body that are still to come
+        self._chunks: ChunkedDecoder | None = None  # of a body without a length
         self._timer: asyncio.TimerHandle | None = None
+        self._probe: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # as in its base
         """Start the timer of the first head."""
@@ -209,23 +224,40 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(MAX_HEAD_SECONDS, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timers."""
         self._stop_timer()
+        if self._probe is not None:
+            self._probe.cancel()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]  # as asyncio has it
+        """The client sends nothing more; True: it still waits for a response.
+
+        Clients do that right behind a request. During a response it means that they have gone.
+        """
+        cycle: Any = self.cycle
+        if cycle is None or cycle.response_started or not self._in_head:
+            return False
+        cycle.keep_alive = False  # its response is the last one
+        self._stop_timer()
+        if self._probe is None:
+            self._probe_client(0)
+        return True
+
+    def _probe_client(self, count: int) -> None:
+        """Send an interim response if one may be sent now, and again a little later."""
+        cycle = self.cycle
+        is_next = not cycle.response_started and not self.pipeline
+        if is_next and cycle.scope["http_version"] == "1.1" and not self.transport.is_closing():
+            self.transport.write(_INTERIM)
+        if count + 1 < len(_PROBE_SECONDS):
+            seconds = _PROBE_SECONDS[count + 1]
+            self._probe = self.loop.call_later(seconds, self._probe_client, count + 1)
 
     def data_received(self, data: bytes) -> None:
         """Pass on a head once it is complete, its body as it comes, then pipelined requests."""
         while data and not self.transport.is_closing():
-            if self._in_head and not self._has_begun:
-                data = self._feed_head(data)
-                continue
-            now, data = data[: self._left], data[self._left :] if self._left is not None else b""
-            super().data_received(now)
-            if self._left is not None:
-                self._left -= len(now)
-            if self._has_begun:  # an incomplete head right behind a chunked body
-                self._fed += len(now)
-                self._wait_for_head(self._fed)
+            data = self._feed_head(data) if self._in_head else self._feed_body(data)
 
     def _feed_head(self, data: bytes) -> bytes:
         """Pass on a head if these bytes complete it; returns the bytes behind it."""
@@ -242,14 +274,24 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(_UPGRADE.sub(_RENAMED, head) + b"\r\n\r\n")
         if not self._in_head:  # a body follows
             named = dict(self.headers)
-            chunked = b"transfer-encoding" in named
-            self._left = None if chunked else int(named.get(b"content-length", b"0"))
+            self._chunks = ChunkedDecoder() if b"transfer-encoding" in named else None
+            self._left = int(named.get(b"content-length", b"0"))
         return rest
 
-    def on_message_begin(self) -> None:
-        """The parser has begun a head."""
-        self._has_begun, self._fed, self._left = True, 0, None
-        super().on_message_begin()
+    def _feed_body(self, data: bytes) -> bytes:
+        """Pass on bytes of a body; returns the bytes behind it."""
+        end: int | None
+        if self._chunks is None:
+            end = self._left if self._left <= len(data) else None
+            self._left -= len(data[:end])
+        else:
+            _, end = self._chunks.feed(data)
+        super().data_received(data[:end])
+        has_ended = end is not None
+        is_broken = self._chunks is not None and self._chunks.is_broken
+        if (is_broken or self._in_head != has_ended) and not self.transport.is_closing():
+            self.send_400_response("Invalid HTTP request received.")
+        return data[end:] if has_ended else b""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers behind a body are dropped, as they could add a key or a token."""
@@ -258,7 +300,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is complete. HTTP/1.0 has no chunks: the response ends with the connection."""
-        self._in_head = self._has_begun = False
+        self._in_head = False
         self._stop_timer()
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":

@@ -8,7 +8,12 @@ long response needs no more memory than a short one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from asyncio import timeout, wrap_future
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from threading import Lock
 from typing import Final, cast
 
 import msgspec
@@ -26,10 +31,12 @@ from ..sessions.session import (
     usage_or_none,
 )
 from ..wire.json import JSON, Object
-from .decoders import LenientDecoder
+from .decoders import SLICE, THREAD, LenientDecoder
 
 MAX_VALUE_BYTES: Final = 64 * 1024  # of a value that is held; a longer one is scanned as it passes
+MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # of a compressed response that is not read yet
 
+_SETTLE_SECONDS = 1.0  # for reading the rest of a response that the client has received
 _MAX_COUNTS = 64  # numbers of one usage that are kept; providers report about ten
 _MAX_NAME_CHARS = 200  # of a model or a stop reason
 
@@ -39,6 +46,7 @@ _MAX_NAME_CHARS = 200  # of a model or a stop reason
 MAX_MEMBER_BYTES: Final = 64 * 1024  # of a member that is extracted; a usage has some hundred
 
 _MAX_DEPTH = 16  # containers on the way to a member; the longest path has three
+_MAX_SKIPPED = 1_000  # containers within one another that are skipped; more are no response
 
 Path = tuple[str, ...]  # the keys on the way to a member; arrays do not count
 
@@ -70,6 +78,7 @@ class ValueScanner:
         self._paths, self._parents = selection.paths, selection.parents
         self._take = take
         self._found: dict[Path, JSON] = {}
+        self._is_lost = False  # nothing more is scanned
         self._reset()
 
     @property
@@ -102,7 +111,7 @@ class ValueScanner:
     def feed(self, data: bytes) -> None:
         """Scan the next bytes."""
         at = 0
-        while at < len(data):
+        while at < len(data) and not self._is_lost:
             start = at
             held, self._closed = self._held, False
             if self._in_string:
@@ -125,7 +134,7 @@ class ValueScanner:
 
     def _reset(self) -> None:
         self._open: list[str | None] = []  # the key of each container on the way; None: an array
-        self._depth = 0  # of skipped containers
+        self._depth: int = 0  # of skipped containers
         self._in_string = self._escaped = False
         self._is_key = False  # the open string is a key
         self._awaits_key = False
@@ -159,7 +168,7 @@ class ValueScanner:
 
     def _skip(self, data: bytes, at: int) -> int:
         """Skip a container without members to extract."""
-        depth = self._depth
+        depth: int = self._depth
         while depth:
             found = _SKIPPED.match(data, at)
             at = found.end() if found else at
@@ -170,6 +179,10 @@ class ValueScanner:
                 self._in_string = True
                 break
             depth += 1 if byte in b"{[" else -1
+            if depth > _MAX_SKIPPED:
+                self._is_lost = True
+                at = len(data)
+                break
         self._depth = depth
         self._closed = not depth
         return at
@@ -262,6 +275,15 @@ class ResponseReader:
         for piece in self._decoder.feed(chunk):
             self._read(piece)
 
+    def steps(self, chunk: bytes) -> Iterator[int]:
+        """Read the next bytes step by step; each step gives the decoded bytes that it read."""
+        for piece in self._decoder.feed(chunk):
+            self._read(piece)
+            yield len(piece)
+
+    async def settle(self) -> None:
+        """Wait until all that was fed is read, which it is."""
+
     def finish(self) -> ResponseInfo:
         """The response ends here, or is cut off."""
         if self._events is not None:
@@ -299,6 +321,87 @@ class ResponseReader:
         self._model = self._model or _first(found, paths.models)
         self._stop_reason = _first(found, paths.stop_reasons) or self._stop_reason
         self._error = _error_in(found, paths.errors) or self._error
+
+
+class ThreadedReader:
+    """Reads a compressed response in the decoders' thread; nothing waits for it while it passes.
+
+    A response that comes faster than it can be decoded is given up: it is a bomb, or too large.
+    """
+
+    def __init__(self, format: FormatName, encoding: str) -> None:
+        self._reader = ResponseReader(format, encoding)
+        self._lock = Lock()  # of what follows; it is never held while something is decoded
+        self._chunks: deque[bytes] = deque()
+        self._waiting = 0  # bytes of them
+        self._is_reading = False  # the thread has it
+        self._is_given_up = False
+        self._steps: Iterator[int] = iter(())  # of the current chunk; only the thread uses it
+        self._settled: Future[None] | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes soon."""
+        with self._lock:
+            self._waiting += len(chunk)
+            if self._waiting > MAX_WAITING_BYTES:
+                self._is_given_up = True
+            if self._is_given_up:
+                self._chunks.clear()
+                return
+            self._chunks.append(chunk)
+            if self._is_reading:
+                return
+            self._is_reading = True
+        THREAD.add(self._step)
+
+    async def settle(self) -> None:
+        """Wait until all that was fed is read, but not for long."""
+        with self._lock:
+            if not self._is_reading:
+                return
+            self._settled = settled = Future[None]()
+        with suppress(TimeoutError):
+            async with timeout(_SETTLE_SECONDS):
+                await wrap_future(settled)
+
+    def finish(self) -> ResponseInfo:
+        """The response ends here; without what it says if it is not read by now."""
+        with self._lock:
+            if self._is_reading or self._is_given_up:
+                self._is_given_up = True
+                self._chunks.clear()
+                return ResponseInfo()
+        return self._reader.finish()
+
+    def _step(self) -> bool:
+        """Read one slice, in the thread; True: there is more."""
+        size = 0
+        while size < SLICE:
+            made = next(self._steps, None)
+            if made is not None:
+                size += made
+            elif not self._take_chunk():
+                return False
+        return True
+
+    def _take_chunk(self) -> bool:
+        with self._lock:
+            if self._chunks and not self._is_given_up:
+                chunk = self._chunks.popleft()
+                self._waiting -= len(chunk)
+                self._steps = self._reader.steps(chunk)
+                return True
+            self._is_reading = False
+            settled, self._settled = self._settled, None
+        if settled is not None:
+            with suppress(InvalidStateError):  # nobody waits any more
+                settled.set_result(None)
+        return False
+
+
+def reader_for(format: FormatName, encoding: str) -> ResponseReader | ThreadedReader:
+    """The reader of a response with this content-encoding; empty: it has none."""
+    return ThreadedReader(format, encoding) if encoding else ResponseReader(format)
 
 
 def _merged(known: Object, usage: JSON, nested: bool = True) -> Object:
