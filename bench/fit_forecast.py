@@ -55,7 +55,7 @@ CONDITIONS = {
     "openai-responses": BillingConditions(CacheTerms(cache="prefix", lifetime=600), 12_000),
 }
 OTHERS = BillingConditions(
-    CacheTerms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
+    CacheTerms(cache="explicit", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
 )
 UNNEEDED = 0.15  # of the lines that nobody needs, this share is enough
 ABLATED = 0.3  # of the lines, for the ablation

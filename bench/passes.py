@@ -59,7 +59,7 @@ PANEL = (
 )
 CONDITIONS = {
     "anthropic": BillingConditions(
-        CacheTerms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
+        CacheTerms(cache="explicit", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
     ),
     "openai-responses": BillingConditions(CacheTerms(cache="prefix", lifetime=600), 12_000),
 }

@@ -16,8 +16,8 @@ hashes = st.frozensets(st.binary(min_size=1, max_size=4).map(bytes.hex), max_siz
 prefixes = st.sampled_from(["0a", "0b", "1c", "ff00"])
 windows = st.dictionaries(prefixes, st.integers(1, 3).map(lambda few: few * 100_000))
 SETS = ("skipped", "left_alone", "cold", "changed")
-marks = st.dictionaries(prefixes, st.sampled_from(BREAKPOINT_MODES))
-facts = st.builds(Facts, **dict.fromkeys(SETS, hashes), windows=windows, marks=marks)
+modes = st.dictionaries(prefixes, st.sampled_from(BREAKPOINT_MODES))
+facts = st.builds(Facts, **dict.fromkeys(SETS, hashes), windows=windows, breakpoints=modes)
 
 
 def test_nothing_is_known_by_default():
@@ -50,7 +50,7 @@ def test_a_window_is_found_where_it_was_named(known: Facts, prefix: str):
 def test_of_two_ways_to_mark_the_first_counts(one: Facts, other: Facts, prefix: str):
     merged = one.merge(other).breakpoint_mode_at(prefix)
     assert merged == (one.breakpoint_mode_at(prefix) or other.breakpoint_mode_at(prefix))
-    assert one.breakpoint_mode_at(prefix) == dict(one.marks).get(prefix)
+    assert one.breakpoint_mode_at(prefix) == dict(one.breakpoints).get(prefix)
     assert one.breakpoint_mode_at(prefix + "0") is None
 
 
@@ -116,9 +116,18 @@ def test_any_set_is_frozen():
         ({"windows": {"0a": 0}}, "facts: windows.0a: 0 is not allowed; allowed: a whole number"),
         ({"windows": {"0a": "9"}}, "windows.0a: '9' is not allowed"),
         ({"windows": {"0a": True}}, "windows.0a: True is not allowed"),
-        ({"marks": {"0a": "2h"}}, "facts: marks.0a: '2h' is not allowed; allowed: none, 5m"),
-        ({"marks": {"0A": "5m"}}, "facts: marks: '0A' is not allowed; allowed: prefix hashes"),
-        ({"marks": 7}, "facts: marks: 7 is not allowed; allowed: an object from prefix"),
+        (
+            {"breakpoints": {"0a": "2h"}},
+            "facts: breakpoints.0a: '2h' is not allowed; allowed: none, 5m",
+        ),
+        (
+            {"breakpoints": {"0A": "5m"}},
+            "facts: breakpoints: '0A' is not allowed; allowed: prefix hashes",
+        ),
+        (
+            {"breakpoints": 7},
+            "facts: breakpoints: 7 is not allowed; allowed: an object from prefix",
+        ),
         ({"windows": 7}, "facts: windows: 7 is not allowed; allowed: an object from prefix"),
         ({"windows": [["0a"]]}, "facts: windows: [['0a']] is not allowed"),
         ([], "facts: [] is not allowed; allowed: an object with skipped, left_alone, cold"),

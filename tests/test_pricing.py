@@ -130,7 +130,7 @@ class TestTerms:
     @pytest.mark.parametrize(("model", "read", "minimum"), CLAUDES)
     def test_of_claude(self, model: str | None, read: float, minimum: int):
         terms = terms_for("anthropic", model)
-        assert (terms.cache, terms.read, terms.minimum) == ("marks", read, minimum)
+        assert (terms.cache, terms.read, terms.minimum) == ("explicit", read, minimum)
         assert (terms.write, terms.write_1h, terms.output) == (1.25, 2.0, 5.0)
         assert (terms.lifetime, terms.look_back) == (300, 20)
 

@@ -240,8 +240,8 @@ def test_a_clients_own_compaction(format: str, name: str) -> None:
 # Facts of every kind, each told when its request came.
 
 NOTED = {
-    6: "cold", 10: "changed", 13: "skipped", 16: "windows", 20: "marks", 24: "marks", 28: "cold",
-    32: "left_alone",
+    6: "cold", 10: "changed", 13: "skipped", 16: "windows", 20: "breakpoints",
+    24: "breakpoints", 28: "cold", 32: "left_alone",
 }  # fmt: skip
 
 
@@ -250,8 +250,8 @@ def noted(number: int, here: str) -> Facts:
     kind = NOTED[number]
     if kind == "windows":
         return Facts(windows=((here, 24_000),))
-    if kind == "marks":
-        return Facts(marks=((here, "1h" if number == 20 else "5m full"),))
+    if kind == "breakpoints":
+        return Facts(breakpoints=((here, "1h" if number == 20 else "5m full"),))
     told: dict[str, Any] = {kind: frozenset({here})}
     return Facts(**told)
 

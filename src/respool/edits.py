@@ -73,12 +73,12 @@ class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
     saved: int
 
 
-class PlaceBreakpoint(Struct, frozen=True, tag="place_mark"):
+class PlaceBreakpoint(Struct, frozen=True, tag="place_breakpoint"):
     """Put a cache breakpoint on the block that holds a part."""
 
     part: int
     ref: Ref
-    mark: dict[str, Any]
+    control: dict[str, Any]  # the value of `cache_control`
     reason: str
     evidence: str
     saved: int = 0

@@ -16,7 +16,7 @@ from .errors import MAX_VALUE, invalid_value, join_names, reject_unknown_keys, w
 _HASH_PATTERN = re.compile(r"[0-9a-f]+", re.ASCII)
 _REFERENCE_PATTERN = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _SET_KINDS = ("skipped", "left_alone", "cold", "changed")
-_KINDS = (*_SET_KINDS, "windows", "marks", "summaries")
+_KINDS = (*_SET_KINDS, "windows", "breakpoints", "summaries")
 # Cache breakpoints of a client: none, or with a lifetime; full: as many as allowed; behind: none,
 # but a program behind it sets some, for five minutes.
 BreakpointMode = Literal["none", "5m", "5m full", "1h", "1h full", "behind"]
@@ -42,7 +42,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     cold: frozenset[str] = frozenset()  # the cache had gone cold when these prefixes were sent
     changed: frozenset[str] = frozenset()  # the model or the tools changed at these prefixes
     windows: tuple[tuple[str, int], ...] = ()  # from each prefix on, no more tokens than this fit
-    marks: tuple[
+    breakpoints: tuple[
         tuple[str, BreakpointMode], ...
     ] = ()  # the client's cache breakpoints from each prefix on
     summaries: tuple[tuple[str, str], ...] = ()  # by the reference of a record, its words
@@ -51,7 +51,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         for kind in _SET_KINDS:
             force_setattr(self, kind, _check_hashes(kind, getattr(self, kind)))
         force_setattr(self, "windows", _check_windows(self.windows))
-        force_setattr(self, "marks", _check_breakpoint_modes(self.marks))
+        force_setattr(self, "breakpoints", _check_breakpoint_modes(self.breakpoints))
         force_setattr(self, "summaries", _check_summaries(self.summaries))
 
     def merge(self, other: Facts) -> Facts:
@@ -62,7 +62,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         return Facts(
             **sets,
             windows=tuple((dict(other.windows) | dict(self.windows)).items()),
-            marks=tuple((dict(other.marks) | dict(self.marks)).items()),
+            breakpoints=tuple((dict(other.breakpoints) | dict(self.breakpoints)).items()),
             summaries=tuple((dict(other.summaries) | dict(self.summaries)).items()),
         )
 
@@ -78,14 +78,14 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     def breakpoint_mode_at(self, prefix: str) -> BreakpointMode | None:
         """The client's cache breakpoints from this prefix on; None: unchanged."""
-        at = bisect_left(self.marks, prefix, key=_prefix_of_pair)
-        found = self.marks[at : at + 1]
+        at = bisect_left(self.breakpoints, prefix, key=_prefix_of_pair)
+        found = self.breakpoints[at : at + 1]
         return found[0][1] if found and found[0][0] == prefix else None
 
     def differing_prefixes(self, other: Facts) -> frozenset[str]:
         """The prefixes at which the two say different things."""
         found = {prefix for prefix, _ in set(self.windows) ^ set(other.windows)}
-        found |= {prefix for prefix, _ in set(self.marks) ^ set(other.marks)}
+        found |= {prefix for prefix, _ in set(self.breakpoints) ^ set(other.breakpoints)}
         for kind in _SET_KINDS:
             found |= getattr(self, kind) ^ getattr(other, kind)
         return frozenset(found)
@@ -96,7 +96,7 @@ class Facts(Struct, frozen=True, kw_only=True):
             f"{kind} {entry}\n" for kind in _SET_KINDS for entry in sorted(getattr(self, kind))
         ]
         lines += [f"windows {prefix} {tokens}\n" for prefix, tokens in self.windows]
-        lines += [f"marks {prefix} {mode}\n" for prefix, mode in self.marks]
+        lines += [f"breakpoints {prefix} {mode}\n" for prefix, mode in self.breakpoints]
         lines += [f"summaries {ref} {len(text)} {text}\n" for ref, text in self.summaries]
         data = "".join(lines).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, digest_size=16).digest()
@@ -106,9 +106,10 @@ class Facts(Struct, frozen=True, kw_only=True):
         sets: dict[str, list[str] | dict[str, int] | dict[str, str]] = {
             kind: sorted(getattr(self, kind)) for kind in _SET_KINDS
         }
-        marks = {"marks": cast(dict[str, str], dict(self.marks))} if self.marks else {}
+        modes = cast(dict[str, str], dict(self.breakpoints))
+        breakpoints = {"breakpoints": modes} if modes else {}
         summaries = {"summaries": dict(self.summaries)} if self.summaries else {}
-        return {**sets, "windows": dict(self.windows), **marks, **summaries}
+        return {**sets, "windows": dict(self.windows), **breakpoints, **summaries}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Facts:
@@ -151,13 +152,17 @@ def _check_windows(entries: object) -> tuple[tuple[str, int], ...]:
 def _check_breakpoint_modes(entries: object) -> tuple[tuple[str, BreakpointMode], ...]:
     """A mapping, or pairs, as pairs in the order of their prefixes; of two, the first counts."""
     pairs = _to_pairs(
-        entries, "marks", f"an object from {_HASHES_ALLOWED} to {join_names(BREAKPOINT_MODES)}"
+        entries,
+        "breakpoints",
+        f"an object from {_HASHES_ALLOWED} to {join_names(BREAKPOINT_MODES)}",
     )
-    _check_hashes("marks", [prefix for prefix, _ in pairs])
+    _check_hashes("breakpoints", [prefix for prefix, _ in pairs])
     found: dict[str, BreakpointMode] = {}
     for prefix, mode in cast(list[tuple[str, BreakpointMode]], pairs):
         if mode not in BREAKPOINT_MODES:
-            raise invalid_value("facts: ", f"marks.{prefix}", mode, join_names(BREAKPOINT_MODES))
+            raise invalid_value(
+                "facts: ", f"breakpoints.{prefix}", mode, join_names(BREAKPOINT_MODES)
+            )
         found.setdefault(prefix, mode)
     return tuple(sorted(found.items()))
 

@@ -25,7 +25,7 @@ from .wire.base import wire_format
 if TYPE_CHECKING:
     from genai_prices.types import PriceCalculation, TieredPrices
 
-CacheKind = Literal["marks", "prefix", "breakpoints", "implicit", "none"]
+CacheKind = Literal["explicit", "prefix", "breakpoints", "implicit", "none"]
 Maker = Literal["anthropic", "openai", "google", "other"]
 
 
@@ -98,8 +98,8 @@ def _find_terms(format: str, name: str) -> CacheTerms:
 # usual lifetime counts, because on recorded sessions an epoch after a pause pays even if the cache
 # is still warm (docs/reference/prices.md). A client's cache breakpoint asks for an hour at most.
 _TERMS_BY_CACHE: dict[CacheKind, CacheTerms] = {
-    "marks": CacheTerms(
-        cache="marks", write=1.25, write_1h=2.0, lifetime=300, longest=3_600, look_back=20
+    "explicit": CacheTerms(
+        cache="explicit", write=1.25, write_1h=2.0, lifetime=300, longest=3_600, look_back=20
     ),
     "prefix": CacheTerms(cache="prefix", step=128, lifetime=600),
     "breakpoints": CacheTerms(
@@ -128,21 +128,21 @@ class _Row(Struct, frozen=True):
 # fmt: off
 _PRICE_TABLE: tuple[_Row, ...] = (
     #    maker        name                   since   cache          read   out  min    window
-    _Row("anthropic", "fable",               (5, 1), "marks",       0.025, 5.0, 512,   1_000_000),
-    _Row("anthropic", "fable|mythos",        (0, 0), "marks",       0.1,   5.0, 512,   1_000_000),
-    _Row("anthropic", "opus",                (5, 5), "marks",       0.05,  5.0, 512,   1_000_000),
-    _Row("anthropic", "opus",                (5, 0), "marks",       0.1,   5.0, 512,   1_000_000),
-    _Row("anthropic", "opus",                (4, 8), "marks",       0.1,   5.0, 1_024, 1_000_000),
-    _Row("anthropic", "opus",                (4, 7), "marks",       0.1,   5.0, 2_048, 1_000_000),
-    _Row("anthropic", "opus",                (4, 6), "marks",       0.1,   5.0, 4_096, 1_000_000),
-    _Row("anthropic", "opus",                (4, 5), "marks",       0.1,   5.0, 4_096, 200_000),
-    _Row("anthropic", "sonnet",              (5, 5), "marks",       0.05,  5.0, 1_024, 1_000_000),
-    _Row("anthropic", "sonnet",              (4, 6), "marks",       0.1,   5.0, 1_024, 1_000_000),
-    _Row("anthropic", "haiku",               (5, 5), "marks",       0.1,   5.0, 4_096, 1_000_000),
-    _Row("anthropic", "haiku",               (4, 5), "marks",       0.1,   5.0, 4_096, 200_000),
-    _Row("anthropic", "haiku",               (0, 0), "marks",       0.1,   5.0, 2_048, 200_000),
+    _Row("anthropic", "fable",               (5, 1), "explicit",    0.025, 5.0, 512,   1_000_000),
+    _Row("anthropic", "fable|mythos",        (0, 0), "explicit",    0.1,   5.0, 512,   1_000_000),
+    _Row("anthropic", "opus",                (5, 5), "explicit",    0.05,  5.0, 512,   1_000_000),
+    _Row("anthropic", "opus",                (5, 0), "explicit",    0.1,   5.0, 512,   1_000_000),
+    _Row("anthropic", "opus",                (4, 8), "explicit",    0.1,   5.0, 1_024, 1_000_000),
+    _Row("anthropic", "opus",                (4, 7), "explicit",    0.1,   5.0, 2_048, 1_000_000),
+    _Row("anthropic", "opus",                (4, 6), "explicit",    0.1,   5.0, 4_096, 1_000_000),
+    _Row("anthropic", "opus",                (4, 5), "explicit",    0.1,   5.0, 4_096, 200_000),
+    _Row("anthropic", "sonnet",              (5, 5), "explicit",    0.05,  5.0, 1_024, 1_000_000),
+    _Row("anthropic", "sonnet",              (4, 6), "explicit",    0.1,   5.0, 1_024, 1_000_000),
+    _Row("anthropic", "haiku",               (5, 5), "explicit",    0.1,   5.0, 4_096, 1_000_000),
+    _Row("anthropic", "haiku",               (4, 5), "explicit",    0.1,   5.0, 4_096, 200_000),
+    _Row("anthropic", "haiku",               (0, 0), "explicit",    0.1,   5.0, 2_048, 200_000),
     _Row("anthropic", "claude-(v?[12]|ins)", (0, 0), "none",        1.0,   3.0, 0,     None),
-    _Row("anthropic", "",                    (0, 0), "marks",       0.1,   5.0, 1_024, 200_000),
+    _Row("anthropic", "",                    (0, 0), "explicit",    0.1,   5.0, 1_024, 200_000),
     _Row("openai",    "-sol",                (6, 1), "breakpoints", 0.05,  5.0, 1_024, 1_050_000),
     _Row("openai",    "",                    (6, 0), "breakpoints", 0.1,   5.0, 1_024, 1_050_000),
     _Row("openai",    "",                    (5, 6), "breakpoints", 0.1,   6.0, 1_024, 1_050_000),
@@ -427,7 +427,7 @@ def rates_for(
 
 def _listed_rates(terms: CacheTerms, format: str, usage: BreakpointUsage) -> Rates:
     match terms.cache:
-        case "marks" if not wire_format(format).has_client_breakpoints:
+        case "explicit" if not wire_format(format).has_client_breakpoints:
             # A gateway may set or pass on cache breakpoints that the request does not show. If it
             # counted as uncached, every edit would make the provider write the prompt again.
             return Rates(
@@ -436,7 +436,7 @@ def _listed_rates(terms: CacheTerms, format: str, usage: BreakpointUsage) -> Rat
                 matches_any_prefix=False,
                 lookback_positions=terms.look_back,
             )
-        case "marks" if usage.ttl_seconds:
+        case "explicit" if usage.ttl_seconds:
             write = terms.write_1h if usage.ttl_seconds >= LONG_TTL_SECONDS else terms.write
             return Rates(
                 terms.read,

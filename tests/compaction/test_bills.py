@@ -257,7 +257,7 @@ def test_marks_that_a_gateway_sets_are_a_fact() -> None:
     ]
     first = respool.compact(requests[0], memo=None).report.prefix
     assert first is not None
-    known = respool.Facts(marks=((first, "behind"),))
+    known = respool.Facts(breakpoints=((first, "behind"),))
     told, untold = (
         ratio(requests, Policy(), 1_024, facts=one, sent=behind) for one in (known, None)
     )

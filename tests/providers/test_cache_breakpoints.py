@@ -331,7 +331,11 @@ def test_which_block_carries_it(case: str) -> None:
     )
     assert (None if mark is None else mark.part) == expected
     if mark is not None:
-        assert (mark.ref, mark.mark, mark.saved) == (state.transcript.parts[mark.part].ref, MARK, 0)
+        assert (mark.ref, mark.control, mark.saved) == (
+            state.transcript.parts[mark.part].ref,
+            MARK,
+            0,
+        )
 
 
 def test_the_mark_is_a_copy_of_the_client_s() -> None:
@@ -344,7 +348,7 @@ def test_the_mark_is_a_copy_of_the_client_s() -> None:
         is_gone=lambda _: False,
     )
     assert mark is not None
-    assert mark.mark is not THOUGHT.body.message(6)["content"][0]["cache_control"]
+    assert mark.control is not THOUGHT.body.message(6)["content"][0]["cache_control"]
 
 
 # A session as it grows: its client moves one mark to the newest block.

@@ -268,10 +268,10 @@ class TestMarks:
             "1h",
             None,
         ]
-        assert store.facts(made[-1].identity.conversation).marks == known.marks
+        assert store.facts(made[-1].identity.conversation).breakpoints == known.breakpoints
 
     def test_one_message_decides_nothing(self, store: SQLiteStore):
-        assert not self.ask_all([self.MINUTES], store, restarted=False)[0].facts.marks
+        assert not self.ask_all([self.MINUTES], store, restarted=False)[0].facts.breakpoints
 
     def test_a_retry_that_is_marked_otherwise_gets_what_it_got(self, store: SQLiteStore):
         """The model has answered already, and what it thought was signed for that."""
@@ -283,7 +283,7 @@ class TestMarks:
         first = one.ask(talk, START + 60)
         answered, talk.messages, talk.mark = talk.messages, held, self.NONE
         again = one.ask(talk, START + 61)
-        assert (again.edits, again.facts.marks) == (first.edits, first.facts.marks)
+        assert (again.edits, again.facts.breakpoints) == (first.edits, first.facts.breakpoints)
         talk.messages = answered
         assert one.ask(talk, START + 62).breakpoints == "none"
 
@@ -310,7 +310,7 @@ class TestMarksOfOthers:
             "behind",
             None,
         ]
-        assert store.facts(made[-1].identity.conversation).marks == known.marks
+        assert store.facts(made[-1].identity.conversation).breakpoints == known.breakpoints
 
     def test_who_comes_after_knows_it(self, store: SQLiteStore):
         one, talk = Server(store), Talk(Signer())
@@ -322,7 +322,7 @@ class TestMarksOfOthers:
         one.record(made, START + 4)
         assert made.breakpoints == "behind"
         again = Server(store).ask(talk, START + 9)
-        assert (again.breakpoints, again.facts.marks) == ("behind", made.facts.marks)
+        assert (again.breakpoints, again.facts.breakpoints) == ("behind", made.facts.breakpoints)
         talk.mark = TestMarks.MINUTES
         assert Server(store).ask(talk, START + 12).breakpoints == "5m"
 
@@ -523,7 +523,7 @@ def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Pat
             one.decider.decide(parsed(talk.body(), *made_of(START + 2)), late)
         other.execute("ROLLBACK")
     one.decider.close()
-    assert replace(store.facts(name), marks=()) == Facts()
+    assert replace(store.facts(name), breakpoints=()) == Facts()
     store.close()
 
 

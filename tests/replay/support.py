@@ -11,7 +11,7 @@ from respool.replay.prompt_cache import HOUR, CharacterMeasure
 from respool.replay.recording import BillingConditions, Recording
 from respool.sessions.session import RecordedRequest, RecordedSession
 
-MARKS = CacheTerms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
+EXPLICIT = CacheTerms(cache="explicit", read=0.1, write=1.25, write_1h=2.0)
 PREFIX = CacheTerms(cache="prefix", read=0.1, write=1.0, lifetime=600)
 
 
@@ -43,7 +43,7 @@ def recording_of(
     gap: float = 10.0,
 ) -> Recording:
     """A history made ready for replay, counted as the published baselines count."""
-    known = terms or (MARKS if format == "anthropic" else PREFIX)
+    known = terms or (EXPLICIT if format == "anthropic" else PREFIX)
     session = session_of(format, messages, gap=gap)
     return Recording(session, CharacterMeasure(), BillingConditions(known, head, lifetime))
 

@@ -20,7 +20,7 @@ from respool.replay.prompt_cache import (
     WarmPrefix,
 )
 
-MARKS = CacheTerms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
+EXPLICIT = CacheTerms(cache="explicit", read=0.1, write=1.25, write_1h=2.0)
 PREFIX = CacheTerms(cache="prefix", lifetime=600)
 POINTS = CacheTerms(cache="breakpoints", write=1.25, lifetime=1800, look_back=80)
 
@@ -86,7 +86,7 @@ def test_a_prompt_is_the_same_however_it_came_about() -> None:
 
 
 def test_marks_write_and_are_found_again() -> None:
-    client = Client(MARKS, head=1000)
+    client = Client(EXPLICIT, head=1000)
     assert client.send(rows("ab", marked="b")) == BilledTokens(0, 0, 1200, 0)
     assert client.send(rows("abcd", marked="d")) == BilledTokens(1200, 0, 200, 0)
     assert client.send(rows("abxd", marked="d")) == BilledTokens(1200, 0, 200, 0)
@@ -96,7 +96,7 @@ def test_marks_write_and_are_found_again() -> None:
 
 
 def test_what_is_behind_the_last_mark_is_plain() -> None:
-    client = Client(MARKS, head=1000)
+    client = Client(EXPLICIT, head=1000)
     assert client.send(rows("abc", marked="b")) == BilledTokens(0, 0, 1200, 100)
     assert client.send(rows("abc")) == BilledTokens(1000, 0, 0, 300)
 
@@ -104,13 +104,13 @@ def test_what_is_behind_the_last_mark_is_plain() -> None:
 def test_a_mark_looks_back_twenty_positions_its_own_counted() -> None:
     names = "abcdefghijklmnopqrstuvwxyz"
     for gap, read in ((19, 300), (20, 0)):
-        client = Client(MARKS)
+        client = Client(EXPLICIT)
         client.send(rows("123", marked="3"))
         assert client.send(rows("123" + names[:gap], marked=names[gap - 1])).read == read
 
 
 def test_a_run_of_results_is_one_position() -> None:
-    client = Client(MARKS)
+    client = Client(EXPLICIT)
     client.send(rows("123", marked="3"))
     many = [row(name, kind="result") for name in "abcdefghijklmnopqrstuvwxyzABCDEF"]
     many[-1] = row("F", kind="result", mark=HOUR)
@@ -119,7 +119,7 @@ def test_a_run_of_results_is_one_position() -> None:
 
 def test_lifetimes_count_from_the_last_use() -> None:
     for lifetime, alive, dead in ((MINUTES, 300, 301), (HOUR, 3600, 3601)):
-        client = Client(MARKS, lifetime=lifetime)
+        client = Client(EXPLICIT, lifetime=lifetime)
         client.send(rows("ab", marked="b", mark=lifetime), 0)
         assert client.send(rows("ab", marked="b", mark=lifetime), alive).read == 200
         assert client.send(rows("ab", marked="b", mark=lifetime), alive + dead).read == 0
@@ -127,22 +127,22 @@ def test_lifetimes_count_from_the_last_use() -> None:
 
 
 def test_each_lifetime_has_its_price() -> None:
-    client = Client(MARKS, head=1000, lifetime=HOUR)
+    client = Client(EXPLICIT, head=1000, lifetime=HOUR)
     asked = [*rows("a", marked="a", mark=HOUR), *rows("b", marked="b", mark=MINUTES)]
     billed = client.send(asked)
     assert billed == BilledTokens(0, 100, 1100, 0)
-    assert billed.cost(MARKS) == 100 * 1.25 + 1100 * 2.0
+    assert billed.cost(EXPLICIT) == 100 * 1.25 + 1100 * 2.0
 
 
 def test_a_short_prefix_is_not_cached() -> None:
-    client = Client(replace(MARKS, minimum=250))
+    client = Client(replace(EXPLICIT, minimum=250))
     assert client.send(rows("ab", marked="b")) == BilledTokens(0, 0, 0, 200)
     assert client.send(rows("abc", marked="c")) == BilledTokens(0, 0, 300, 0)
     assert client.send(rows("abc", marked="c")).read == 300
 
 
 def test_a_client_that_sets_no_marks_pays_for_everything() -> None:
-    client = Client(MARKS, head=1000, lifetime=0)
+    client = Client(EXPLICIT, head=1000, lifetime=0)
     assert client.send(rows("ab")) == client.send(rows("ab")) == BilledTokens(plain=1200)
 
 
@@ -197,7 +197,7 @@ def test_only_the_latest_breakpoints_are_looked_at() -> None:
         assert client.send(rows("aMbNc")).read == read
 
 
-@pytest.mark.parametrize("terms", [MARKS, PREFIX, POINTS])
+@pytest.mark.parametrize("terms", [EXPLICIT, PREFIX, POINTS])
 def test_only_the_first_request_finds_what_others_had_written(terms: CacheTerms) -> None:
     client = Client(terms, head=1000, warm=WarmPrefix(600))
     asked = rows("a", marked="a")
@@ -210,7 +210,7 @@ def test_only_the_first_request_finds_what_others_had_written(terms: CacheTerms)
     )
 
 
-@pytest.mark.parametrize("terms", [MARKS, PREFIX, POINTS])
+@pytest.mark.parametrize("terms", [EXPLICIT, PREFIX, POINTS])
 def test_of_a_history_that_another_conversation_had_sent_a_share_is_found(
     terms: CacheTerms,
 ) -> None:
@@ -221,7 +221,7 @@ def test_of_a_history_that_another_conversation_had_sent_a_share_is_found(
         assert client.send(asked, 1).read == 1000 + 100 * len(names)
 
 
-@pytest.mark.parametrize(("terms", "left"), [(MARKS, 1000), (PREFIX, 1100), (POINTS, 0)])
+@pytest.mark.parametrize(("terms", "left"), [(EXPLICIT, 1000), (PREFIX, 1100), (POINTS, 0)])
 def test_no_model_finds_what_another_one_wrote(terms: CacheTerms, left: int) -> None:
     client = Client(terms, head=1000)
     assert client.send(rows("a", marked="a"), 0, "large").read == 0

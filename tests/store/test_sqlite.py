@@ -186,7 +186,7 @@ class TestFacts:
         left_alone=frozenset({"0b"}),
         cold=frozenset({"0c", "0d"}),
         changed=frozenset({"0e"}),
-        marks=(("0c", "5m"), ("0d", "1h full")),
+        breakpoints=(("0c", "5m"), ("0d", "1h full")),
         windows=(("0f", 128_000),),
         summaries=(("abcdefghijklmnopqrst", "The loom was mended."),),
     )
@@ -205,9 +205,9 @@ class TestFacts:
         second.add_facts("c1", Facts(windows=(("0f", 2_000), ("1f", 3_000))))
         assert store.facts("c1") == Facts(windows=(("0f", 1_000), ("1f", 3_000)))
         assert second.facts("c1") == store.facts("c1")
-        second.add_facts("c1", Facts(marks=(("0f", "5m"),)))
-        store.add_facts("c1", Facts(marks=(("0f", "1h"),)))
-        assert store.facts("c1").marks == second.facts("c1").marks == (("0f", "5m"),)
+        second.add_facts("c1", Facts(breakpoints=(("0f", "5m"),)))
+        store.add_facts("c1", Facts(breakpoints=(("0f", "1h"),)))
+        assert store.facts("c1").breakpoints == second.facts("c1").breakpoints == (("0f", "5m"),)
         second.close()
 
     def test_every_kind_of_fact_is_stored(self):
@@ -218,7 +218,7 @@ class TestFacts:
         assert kinds == {
             *record_tables._FACT_SETS,
             record_tables._WINDOWS,
-            record_tables._MARKS,
+            record_tables._BREAKPOINTS,
             record_tables._SUMMARIES,
         }
 

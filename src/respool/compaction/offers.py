@@ -189,8 +189,8 @@ def _validate_text(edit: Edit) -> None:
 def _validate_edit(edit: Edit, view: View) -> None:
     parts = touched_parts(edit, view.transcript)
     if isinstance(edit, PlaceBreakpoint):
-        if edit.mark not in PROVIDERS[view.format].breakpoint_controls:
-            raise UnsoundOffer(f"{edit.mark!r:.80} at {edit.ref} is no cache breakpoint.")
+        if edit.control not in PROVIDERS[view.format].breakpoint_controls:
+            raise UnsoundOffer(f"{edit.control!r:.80} at {edit.ref} is no cache breakpoint.")
         return
     if isinstance(edit, Advise):
         raise UnsoundOffer(f"The edit at {edit.ref} adds words: only `advise` may do that.")

@@ -51,7 +51,7 @@ def group_changes(state: State) -> dict[int, RowChanges]:
             case Replace():
                 found[edit.ref.row].replaced += (edit,)
             case PlaceBreakpoint():
-                found[edit.ref.row].marked += (edit,)
+                found[edit.ref.row].breakpoints += (edit,)
             case DropExchange():
                 gone.update(touched_parts(edit, state.transcript))
                 _mark_unbound(
@@ -80,7 +80,7 @@ def _find_variable_rows(changes: Mapping[int, RowChanges], parts: Sequence[Part]
     return {
         row
         for row, change in changes.items()
-        if change.marked or any(parts[edit.part].kind == "text" for edit in change.replaced)
+        if change.breakpoints or any(parts[edit.part].kind == "text" for edit in change.replaced)
     }
 
 
@@ -102,10 +102,12 @@ def repaired_rows(
     """
     rows: dict[int, JSON] = {}
     varying: set[int] = set()
-    marked = body.breakpoint_rows() if state.repairs.steps else ()
+    breakpoint_rows = body.breakpoint_rows() if state.repairs.steps else ()
     for record in state.repairs.steps:
-        first = bisect_left(marked, record.at)
-        carries = first < len(marked) and marked[first] < record.at + record.length
+        first = bisect_left(breakpoint_rows, record.at)
+        carries = (
+            first < len(breakpoint_rows) and breakpoint_rows[first] < record.at + record.length
+        )
         known = all(row in state.rendered.encoded and row not in rebuilt for row in record.changed)
         varies = carries or record.is_variable
         changed = record.changed if known and not varies else _repair_again(body, record, context)
@@ -140,8 +142,8 @@ def apply_row_changes(
         message = codec.replace(message, parts[edit.part], text)
     for part, line in lines.items():
         message = codec.replace(message, parts[part], append_advice(parts[part].text, line))
-    for edit in change.marked:
-        message = codec.place_breakpoint(message, parts[edit.part], edit.mark)
+    for edit in change.breakpoints:
+        message = codec.place_breakpoint(message, parts[edit.part], edit.control)
     if change.unbound:
         message = codec.unbind(message)
     return codec.remove(message, change.removed) if change.removed else message
@@ -190,7 +192,7 @@ class _Projector:
         self._anew: dict[int, Piece] = {}  # pieces of the rows that are encoded each time
         self._joined: list[Piece] = []  # joined because a row between them is gone
         self._same = 0  # leading pieces reused from the last request
-        self._marked = set(body.breakpoint_rows())
+        self._breakpoint_rows = set(body.breakpoint_rows())
         rebuilt = {*self._changes, *self._variable_rows, *self._before_gone}
         self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
         self.ending = self._end(context) if context.policy.repair else EndRepair()
@@ -205,18 +207,18 @@ class _Projector:
         state = self._state
         if state.evaluation.cut <= 0 or not context.rates.has_spare_breakpoint:
             return
-        mark = own_breakpoint(
+        placed = own_breakpoint(
             self._body,
             state.transcript,
             sources=state.repairs.sources,
             cut=state.evaluation.cut,
             is_gone=self._is_gone,
         )
-        if mark is not None:
-            row = mark.ref.row
+        if placed is not None:
+            row = placed.ref.row
             change = self._changes.get(row, RowChanges())
-            marked = replace(change, marked=(*change.marked, mark))
-            self._changes = {**self._changes, row: marked}
+            change = replace(change, breakpoints=(*change.breakpoints, placed))
+            self._changes = {**self._changes, row: change}
             self._variable_rows = {*self._variable_rows, row}
 
     def _is_gone(self, part: int) -> bool:
@@ -232,11 +234,11 @@ class _Projector:
         touched = self._changes.keys() | self._repaired.keys() | self._ended
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
-        first_marked = min(self._marked & touched, default=len(sources))
+        first_breakpoint = min(self._breakpoint_rows & touched, default=len(sources))
         row, seam, calm = start, False, (start, 0, SourceRun(0, 0))
         for stop in stops[bisect_left(stops, row) :]:
             if row < stop:
-                is_calm = stop <= first_marked and (not seam or stop - row >= _SEAM_ROWS)
+                is_calm = stop <= first_breakpoint and (not seam or stop - row >= _SEAM_ROWS)
                 self._keep(pieces, row, stop, seam)
                 seam = False
                 calm = (stop, len(pieces), pieces[-1]) if is_calm else calm
@@ -270,9 +272,9 @@ class _Projector:
             return [], 0  # of another history that begins in the same way
         if known.lasting != self._first_lasting(known.end):
             return [], 0  # what the end needed there, it needs no more
-        if not self._marked.isdisjoint(known.changed_sources) or not self._rebuild_variable_rows(
-            known
-        ):
+        if not self._breakpoint_rows.isdisjoint(
+            known.changed_sources
+        ) or not self._rebuild_variable_rows(known):
             return [], 0
         pieces = list(known.pieces)
         for row, at in known.variable_pieces.items():
@@ -317,7 +319,7 @@ class _Projector:
             at for one in pieces if isinstance(one, SourceRun) for at in range(one.start, one.stop)
         }
         loose = frozenset(range(end)) - whole
-        if self._marked.isdisjoint(loose) and None not in encoded:
+        if self._breakpoint_rows.isdisjoint(loose) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
             state.rendered.shared.settled = SettledRows(
                 end=end,
@@ -363,8 +365,8 @@ class _Projector:
         at_rows = set(self._body.breakpoint_rows()) | self._own_breakpoints()
         if not at_rows:
             return pieces, []
-        marked = self._pieces_with_breakpoints(pieces, at_rows)
-        limited = context.provider.repairer.limit_breakpoints(marked, context.fields)
+        wanted = self._pieces_with_breakpoints(pieces, at_rows)
+        limited = context.provider.repairer.limit_breakpoints(wanted, context.fields)
         if limited is None:
             return pieces, []
         singles = [one for piece in pieces for one in split_run(piece, at_rows)]
@@ -396,7 +398,7 @@ class _Projector:
 
     def _own_breakpoints(self) -> set[int]:
         """The source messages on which edits place a breakpoint."""
-        rows = (row for row in self._variable_rows if self._changes[row].marked)
+        rows = (row for row in self._variable_rows if self._changes[row].breakpoints)
         return {source for row in rows if (source := self._state.repairs.sources[row]) is not None}
 
     def _kept(self, row: int) -> Piece:
@@ -472,7 +474,7 @@ class _Projector:
             row not in self.ending.changes  # which say another thing at the next end
             and row not in self._variable_rows
             and row not in self._varying
-            and source not in self._marked
+            and source not in self._breakpoint_rows
             and (row not in self._before_gone or (source is not None and row not in self._repaired))
         )
 

@@ -209,7 +209,7 @@ class RowChanges(Struct, gc=False):
 
     replaced: tuple[Replace, ...] = ()
     advised: tuple[Advise, ...] = ()
-    marked: tuple[PlaceBreakpoint, ...] = ()
+    breakpoints: tuple[PlaceBreakpoint, ...] = ()
     removed: tuple[Part, ...] = ()
     unbound: bool = False
 

@@ -121,7 +121,7 @@ def own_breakpoint(
             return PlaceBreakpoint(
                 position,
                 part.ref,
-                mark=dict(breakpoint),
+                control=dict(breakpoint),
                 reason="cut",
                 evidence="the prefix before an epoch",
             )

@@ -38,7 +38,7 @@ def first_breakpoints(turn: Turn) -> Facts:
     if len(turn.history.body) < 2 or not _depends_on_breakpoints(turn):
         return NO_FACTS
     first = turn.history.boundaries()[0].hex()
-    return Facts(marks=((first, turn.history.breakpoints),))
+    return Facts(breakpoints=((first, turn.history.breakpoints),))
 
 
 def new_breakpoints(turn: Turn, folded: FoldedRequest) -> Facts:
@@ -51,11 +51,11 @@ def new_breakpoints(turn: Turn, folded: FoldedRequest) -> Facts:
     if len(boundaries) < 2 or found == known or not _depends_on_breakpoints(turn):
         return NO_FACTS
     if known is None:
-        return Facts(marks=((boundaries[0].hex(), found),))
+        return Facts(breakpoints=((boundaries[0].hex(), found),))
     here = boundaries[-1].hex()
     if turn.conversation.lineage.was_answered(here):
         return NO_FACTS  # a retry gets the same projection again
-    return Facts(marks=((here, found),))
+    return Facts(breakpoints=((here, found),))
 
 
 def window_fact(turn: Turn, tokens: int, *, beside_output: bool) -> Facts:
@@ -89,4 +89,4 @@ def _depends_on_breakpoints(turn: Turn) -> bool:
     """True if decisions on a request depend on its cache breakpoints."""
     if turn.request.is_count or turn.history.format != "anthropic":
         return False
-    return turn.history.pricing.cache == "marks"
+    return turn.history.pricing.cache == "explicit"

@@ -263,7 +263,7 @@ class Decider:
             known = self._conversations.add(known)
         self._guard.load_facts(known)  # another server may have written some
         turn = Turn(request, history, known)
-        if not known.facts.marks:
+        if not known.facts.breakpoints:
             self._guard.learn(known, first_breakpoints(turn), pending=not self._observe)
         return turn
 

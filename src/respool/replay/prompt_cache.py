@@ -126,8 +126,10 @@ class MessageRow(Struct, frozen=True):
         marked = msgspec.structs.replace(last, cache_lifetime=lifetime)
         at = len(self.blocks) - 1
         blocks = (*self.blocks[:-1], marked)
-        marks = (*self.breakpoints, at)
-        return msgspec.structs.replace(self, message=message, blocks=blocks, breakpoints=marks)
+        breakpoints = (*self.breakpoints, at)
+        return msgspec.structs.replace(
+            self, message=message, blocks=blocks, breakpoints=breakpoints
+        )
 
 
 def read_row(codec: Codec, message: JSON, measure: TokenMeasure) -> MessageRow:
@@ -186,10 +188,10 @@ def _block_key(codec: Codec, message: JSON, parts: list[Part], said: JSON) -> in
 
 
 def _cache_lifetime(block: JSON) -> float:
-    mark = get(block, ("cache_control",)) if isinstance(block, dict) else None
-    if not isinstance(mark, dict):
+    control = get(block, ("cache_control",)) if isinstance(block, dict) else None
+    if not isinstance(control, dict):
         return 0
-    return HOUR if cast(Object, mark).get("ttl") == "1h" else MINUTES
+    return HOUR if cast(Object, control).get("ttl") == "1h" else MINUTES
 
 
 def _role(message: JSON) -> str:
@@ -202,11 +204,11 @@ def with_breakpoint(message: JSON, lifetime: float) -> JSON:
     content = get(message, ("content",))
     if not isinstance(content, list) or not content or not isinstance(content[-1], dict):
         return message
-    mark = {"type": "ephemeral", "ttl": "1h"} if lifetime == HOUR else {"type": "ephemeral"}
+    control = {"type": "ephemeral", "ttl": "1h"} if lifetime == HOUR else {"type": "ephemeral"}
     blocks = cast(list[Object], content)
     return {
         **cast(Object, message),
-        "content": [*blocks[:-1], {**blocks[-1], "cache_control": mark}],
+        "content": [*blocks[:-1], {**blocks[-1], "cache_control": control}],
     }
 
 
@@ -253,7 +255,7 @@ class Prompt:
             if same_breakpoint_rows < len(self._row_starts)
             else len(self.chain)
         )
-        self.breakpoints = [mark for mark in self.breakpoints if mark[0] < first]
+        self.breakpoints = [breakpoint for breakpoint in self.breakpoints if breakpoint[0] < first]
         for at in range(same_breakpoint_rows, len(rows)):
             row = rows[at]
             if row.breakpoints:
@@ -334,7 +336,7 @@ def make_cache(
     `lifetime` is that of the client's cache breakpoints; `warm` is what the first request finds.
     """
     match terms.cache:
-        case "marks":
+        case "explicit":
             return ExplicitBreakpointCache(terms, lifetime, warm) if lifetime else NoCache()
         case "prefix" | "implicit":
             return PrefixCache(terms, warm)
@@ -401,24 +403,28 @@ class ExplicitBreakpointCache:
 
     def bill(self, prompt: Prompt, now: float | None, shared: int) -> BilledTokens:
         """Charge a request and remember it."""
-        marks = [self._head, *prompt.breakpoints]
-        marks = [mark for mark in marks if prompt.sums[mark[0]] >= self._terms.minimum]
-        hit = self._find_hit(prompt, [at for at, _ in marks], now)
+        breakpoints = [self._head, *prompt.breakpoints]
+        breakpoints = [
+            breakpoint
+            for breakpoint in breakpoints
+            if prompt.sums[breakpoint[0]] >= self._terms.minimum
+        ]
+        hit = self._find_hit(prompt, [at for at, _ in breakpoints], now)
         read = prompt.sums[hit] if hit >= 0 else self._warm.tokens_in(prompt)
         self._warm = NO_WARM_PREFIX
-        billed = self._bill_written(prompt, marks, read)
-        for at, lifetime in marks:
+        billed = self._bill_written(prompt, breakpoints, read)
+        for at, lifetime in breakpoints:
             self._entries[prompt.chain[at]] = _CacheEntry(now, lifetime)
         if hit >= 0:
             self._entries[prompt.chain[hit]].used = now
         return billed
 
-    def _find_hit(self, prompt: Prompt, marks: Sequence[int], now: float | None) -> int:
+    def _find_hit(self, prompt: Prompt, breakpoints: Sequence[int], now: float | None) -> int:
         """Return the end of the longest cached prefix within the lookback; -1: none."""
         positions, chain = prompt.positions, prompt.chain
-        for mark in reversed(marks):
-            at = mark
-            while at >= 0 and positions[mark] - positions[at] < self._terms.look_back:
+        for breakpoint in reversed(breakpoints):
+            at = breakpoint
+            while at >= 0 and positions[breakpoint] - positions[at] < self._terms.look_back:
                 entry = self._entries.get(chain[at])
                 if entry is not None and entry.is_alive(now):
                     return at
@@ -426,11 +432,11 @@ class ExplicitBreakpointCache:
         return -1
 
     def _bill_written(
-        self, prompt: Prompt, marks: Sequence[tuple[int, float]], read: int
+        self, prompt: Prompt, breakpoints: Sequence[tuple[int, float]], read: int
     ) -> BilledTokens:
         """Charge the rest: written up to the last cache breakpoint, plain after it."""
         upto, minutes, hour = read, 0, 0
-        for at, lifetime in marks:
+        for at, lifetime in breakpoints:
             more = max(0, prompt.sums[at] - upto)
             if lifetime == HOUR:
                 hour += more

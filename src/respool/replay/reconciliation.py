@@ -418,9 +418,9 @@ def _replayed_bill(
     read = sum(one.point.read for one in requests)
     new = sum(one.point.tokens for one in requests) - read
     terms = conditions.terms
-    if terms.cache == "none" or (terms.cache == "marks" and not conditions.lifetime):
+    if terms.cache == "none" or (terms.cache == "explicit" and not conditions.lifetime):
         billed = BilledTokens(read, plain=new)
-    elif terms.cache == "marks" and conditions.lifetime == HOUR:
+    elif terms.cache == "explicit" and conditions.lifetime == HOUR:
         billed = BilledTokens(read, write_1h=new)
     else:
         billed = BilledTokens(read, write=new)

@@ -111,7 +111,7 @@ class BillingConditions(Struct, frozen=True):
     @property
     def cold_after(self) -> float:
         """Seconds after which a cache has gone cold, as a proxy would take it."""
-        marked = self.terms.cache == "marks" and self.lifetime > 0
+        marked = self.terms.cache == "explicit" and self.lifetime > 0
         return self.lifetime if marked else self.terms.gone
 
     def dollars(self, cost: float, model: str | None) -> float | None:
@@ -287,7 +287,7 @@ def infer_conditions(
     model = main_model(session)
     time = next((sent.time for sent in session.requests if sent.time is not None), None)
     terms = priced(terms_for(session.format, model), session.format, model, time)
-    if terms.cache == "marks" and not wire_format(session.format).has_client_breakpoints:
+    if terms.cache == "explicit" and not wire_format(session.format).has_client_breakpoints:
         terms = replace(terms, cache="prefix")  # a gateway sets the breakpoints
     listed = window if window is not None else terms.window
     head = infer_head_tokens(session, measure)

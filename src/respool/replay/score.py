@@ -144,7 +144,7 @@ class ValidityChecker:
         self._restore_seen(rows, self._spans[-1].after if self._spans else 0)
         found = self._rules.check_end(self._seen, len(rows), lambda at: rows[at].message, None)
         if breakpoints > MAX_BREAKPOINTS:
-            return "A21: more than four cache marks with the head's two"
+            return "A21: more than four cache breakpoints with the head's two"
         held = [row.message for row in rows if row.has_media] if self._has_media else []
         return _first_error(found) or (
             _first_error(self._rules.check_fields(held, None)) if held else None

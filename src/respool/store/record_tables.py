@@ -28,7 +28,7 @@ from .database_file import not_before_trusted
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
-_WINDOWS, _MARKS, _SUMMARIES = "windows", "marks", "summaries"
+_WINDOWS, _BREAKPOINTS, _SUMMARIES = "windows", "breakpoints", "summaries"
 
 FactRow = tuple[str, str, int | str]  # kind, prefix or reference, tokens or words
 _SEPARATOR = "="  # before words, for the column would take a text of figures for a number
@@ -105,7 +105,7 @@ def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
     windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
     told: dict[str, Any] = {
         name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
-        for name in (_MARKS, _SUMMARIES)
+        for name in (_BREAKPOINTS, _SUMMARIES)
     }
     try:
         return Facts(**sets, windows=windows, **told)
@@ -136,7 +136,7 @@ def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
         for prefix, tokens in new.windows
         if known.window_at(prefix) is None
     ]
-    for kind in (_MARKS, _SUMMARIES):
+    for kind in (_BREAKPOINTS, _SUMMARIES):
         told: dict[str, str] = dict(getattr(known, kind))
         words: tuple[tuple[str, str], ...] = getattr(new, kind)
         rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in told]
