@@ -87,7 +87,7 @@ def test_answers_about_a_file_are_those_of_a_scan_of_its_accesses(
     tools = Tools([Tool("look", kind="read", reads="path", lines="lines"), *TOOLS_THAT_WRITE])
     story = Story(tools)
     for tool, lines in calls:
-        more = {"lines": list(lines)} if lines and tool == "look" else {}
+        more: dict[str, Any] = {"lines": list(lines)} if lines and tool == "look" else {}
         story.add(tool, path="a.py", **more)
     ledger = story.ledger
     for until in range(len(calls) + 1):
