@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 from msgspec import Struct
 
-from ..edits import TIDIED, Edit
+from ..edits import TIDIED, Edit, Offer, Replace
 from ..forecast.mentions import Mentions
 from ..forecast.model import HistoryView, RiskEstimator
 from ..history.ledger import Ledger
@@ -357,7 +357,30 @@ def completion_position(exchange: Exchange) -> int:
     return exchange.call if exchange.result is None else exchange.result
 
 
-# --- queries on exchanges that passes share ----------------------------------------------------
+# --- what passes share -------------------------------------------------------------------------
+
+
+def trim_offer(
+    view: View,
+    position: int,
+    text: str,
+    *,
+    original: str,
+    reason: str,
+    evidence: str,
+    saved: int,
+) -> Offer:
+    """Offer a shorter text for a part; `original` is the reference of what it says now."""
+    edit = Replace(
+        part=position,
+        ref=view.transcript.parts[position].ref,
+        text=text,
+        original=original,
+        reason=reason,
+        evidence=evidence,
+        saved=saved,
+    )
+    return Offer("trim", edit)
 
 
 def is_intact(view: View, policy: Policy, position: int) -> bool:

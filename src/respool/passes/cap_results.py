@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ..edits import Offer, Replace
+from ..edits import Offer
 from ..history.failures import error_line, is_failed_call, strip_color
 from ..markers import RESERVED_MARKER_CHARS, ClipMarker, find_marker, reference
 from ..policy import Policy
 from ..shapes.excerpt import clip_line
 from ..transcript import Part
-from .base import View
+from .base import View, trim_offer
 
 _FAILURE_PATTERN = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|cannot|abort", re.IGNORECASE
@@ -68,17 +68,8 @@ def _clip_offer(view: View, position: int, part: Part, cap: int) -> Offer | None
     if saved <= 0:
         return None
     evidence = f"{len(part.text):,} chars, cap {cap:,}"
-    return Offer(
-        "trim",
-        Replace(
-            part=position,
-            ref=part.ref,
-            text=text,
-            original=ref,
-            reason="over_cap",
-            evidence=evidence,
-            saved=saved,
-        ),
+    return trim_offer(
+        view, position, text, original=ref, reason="over_cap", evidence=evidence, saved=saved
     )
 
 

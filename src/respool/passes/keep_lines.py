@@ -19,7 +19,7 @@ from ..shapes.decoration import split_frame
 from ..summaries.outcome import parse_outcome
 from ..tools.use import Use
 from ..transcript import Part, Unit
-from .base import View, acts, units_at_doubled_age
+from .base import View, acts, trim_offer, units_at_doubled_age
 
 MIN_CHARS: Final = 800  # cutting shorter results saves too little
 _MIN_SAVED_TOKENS: Final = 20
@@ -109,17 +109,8 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     evidence = (
         f"{kept.removed:,} of {kept.total:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
     )
-    return Offer(
-        "trim",
-        Replace(
-            part=position,
-            ref=part.ref,
-            text=text,
-            original=ref,
-            reason=UNLIKELY_NEEDED,
-            evidence=evidence,
-            saved=saved,
-        ),
+    return trim_offer(
+        view, position, text, original=ref, reason=UNLIKELY_NEEDED, evidence=evidence, saved=saved
     )
 
 

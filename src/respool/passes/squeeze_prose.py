@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..edits import Offer, Replace
+from ..edits import Offer
 from ..markers import find_marker, reference
 from ..policy import Policy
 from ..transcript import Unit
-from .base import View
+from .base import View, trim_offer
 
 _FENCE_PATTERN = re.compile(r"[ \t>]*+(`{3,}|~{3,})(.*)")
 # An indent, a quote sign, a list bullet.
@@ -64,17 +64,8 @@ def _offer(view: View, position: int) -> Offer | None:
         return None
     evidence = f"{len(part.text) - len(text):,} of {len(part.text):,} chars"
     ref = reference(part.text)
-    return Offer(
-        "trim",
-        Replace(
-            part=position,
-            ref=part.ref,
-            text=text,
-            original=ref,
-            reason="whitespace",
-            evidence=evidence,
-            saved=saved,
-        ),
+    return trim_offer(
+        view, position, text, original=ref, reason="whitespace", evidence=evidence, saved=saved
     )
 
 

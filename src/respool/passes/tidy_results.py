@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from itertools import islice
 from operator import eq
 
-from ..edits import TIDIED, Offer, Replace
+from ..edits import TIDIED, Offer
 from ..markers import find_marker, gap_line, reference
 from ..policy import Policy
 from ..shapes.decoration import ESCAPE_CODE, is_exact_file, strip_decoration
 from ..shapes.search_results import group_by_file
 from ..tools.use import Use
-from .base import View, acts
+from .base import View, acts, trim_offer
 
 _MIN_CHARS = 16  # smaller changes are ignored
 _MIN_SAVED_TOKENS = 8  # smaller savings are not worth a changed message
@@ -46,17 +46,8 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
         saved = view.saved_by(position, text)
         if saved >= _MIN_SAVED_TOKENS:
             ref, evidence = reference(part.text), ", ".join(done)
-            yield Offer(
-                "trim",
-                Replace(
-                    part=position,
-                    ref=part.ref,
-                    text=text,
-                    original=ref,
-                    reason=TIDIED,
-                    evidence=evidence,
-                    saved=saved,
-                ),
+            yield trim_offer(
+                view, position, text, original=ref, reason=TIDIED, evidence=evidence, saved=saved
             )
 
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..edits import Offer, Replace
+from ..edits import Offer
 from ..markers import OmissionMarker, reference
 from ..policy import DEFAULT, Policy
 from ..shapes import SHAPES, ShapedText, ShapeKind, can_be, classify, shape
 from ..tools.use import Use
 from ..transcript import Exchange, Part
-from .base import View
+from .base import View, trim_offer
 
 
 class TrimLimits(Struct, frozen=True, gc=False):
@@ -126,15 +126,6 @@ def _offer(view: View, position: int, kind: ShapeKind, shaped: ShapedText) -> Of
     if saved <= 0:
         return None
     evidence = f"{kind}: {shaped.removed:,} of {shaped.total:,} {shaped.unit}"
-    return Offer(
-        "trim",
-        Replace(
-            part=position,
-            ref=part.ref,
-            text=text,
-            original=ref,
-            reason="trimmed",
-            evidence=evidence,
-            saved=saved,
-        ),
+    return trim_offer(
+        view, position, text, original=ref, reason="trimmed", evidence=evidence, saved=saved
     )
