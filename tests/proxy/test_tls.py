@@ -163,7 +163,10 @@ def test_a_proxy_of_the_environment_is_gone_through_and_reads_nothing(
         async with upstream(tls=tls) as behind, tunnel(behind.port) as (made, through):
             given["HTTPS_PROXY"] = f"http://user:word@127.0.0.1:{through}"
             async with served(tmp_path, "https://provider.test", **given) as port:
-                for more in ((), ("Host: elsewhere.test", "Proxy-Connection: keep-alive")):
+                for more in (
+                    (),
+                    ("X-Forwarded-Host: elsewhere.test", "Proxy-Connection: keep-alive"),
+                ):
                     reply = await ask(port, post("/v1/messages", b"{}", KEY, *more), SOON)
                     assert reply.status == 200
                 lost = await ask(port, b"CONNECT elsewhere.test:443 HTTP/1.1\r\n\r\n", SOON)

@@ -5,6 +5,7 @@ Hashes of keys are keyed: whoever has the store cannot try keys against them wit
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -88,12 +89,12 @@ def hide_secrets(path: str, token: str | None) -> str:
 
 def refuse_misplaced_token(request: Request, token: str | None) -> None:
     """Refuse a request that would take the token to the provider."""
-    places = [decoded(request.path), decoded(request.query)]
-    is_misplaced = _MISPLACED.search(places[0]) is not None
+    path = decoded(request.path)
+    is_misplaced = _MISPLACED.search(path) is not None
     if token is not None and not is_misplaced:
         sent = [value for name, value in request.headers if name not in (HEADER, b"referer")]
-        places += [decoded(value.decode("latin-1")) for value in sent if value]
-        is_misplaced = any(token.lower() in place.lower() for place in places)
+        rest = b"\n".join([request.query.encode(), *sent]).decode("latin-1")
+        is_misplaced = token.lower() in f"{path}\n{decoded(rest)}".lower()
     if is_misplaced:
         raise ProxyError(
             400,
@@ -203,9 +204,10 @@ def _has_key_header(headers: Headers) -> bool:
     return False
 
 
-def _own_names(host: str) -> set[str]:
+@functools.lru_cache(maxsize=8)
+def _own_names(host: str) -> frozenset[str]:
     """The names by which this machine reaches itself."""
-    return {"localhost", "127.0.0.1", "::1", _normalized(host)}
+    return frozenset({"localhost", "127.0.0.1", "::1", _normalized(host)})
 
 
 def _host(request: Request) -> str:
@@ -236,9 +238,8 @@ _PREFIXES: Final[tuple[tuple[bytes, Provider], ...]] = (
     (rb"AIza|AQ\.|ya29\.", "gemini"),  # the last one is of a login
     (rb"sk-proj-|sk-svcacct-|sk-admin-|sk-[0-9A-Za-z]{20}T3BlbkFJ", "openai"),
 )
-_KEY: Final = re.compile(
-    rb"\s*(?:[\w-]+\s+)?(?:%s)" % b"|".join(rb"(%s)" % start for start, _ in _PREFIXES)
-)
+_STARTS: Final = (b"sk-", b"AIza", b"AQ.", b"ya29.")  # of all of them
+_KEY: Final = re.compile(b"|".join(rb"(%s)" % start for start, _ in _PREFIXES))
 _KEY_IN_TEXT: Final = re.compile(
     rf"(?<![0-9A-Za-z])(?:{'|'.join(start.decode() for start, _ in _PREFIXES)})[\w.~+=-]{{8,}}"
 )
@@ -269,18 +270,28 @@ def keys_of(request: Request) -> list[Key]:
 
 def _key_in_header(name: bytes, value: bytes) -> Key | None:
     """The key in a header: a value that begins as a key does, or any value of some headers."""
-    found = _KEY.match(value)
-    if found is not None and found.lastindex is not None:
-        return Key(_PREFIXES[found.lastindex - 1][1], is_certain=True)
-    return Key(KEY_HEADERS[name], is_certain=False) if name in KEY_HEADERS and value else None
+    if (owner := _owner_by_prefix(value)) is not None:
+        return Key(owner, is_certain=True)
+    is_key = name in KEY_HEADERS and value.strip()
+    return Key(KEY_HEADERS[name], is_certain=False) if is_key else None
+
+
+def _owner_by_prefix(value: bytes) -> Provider | None:
+    """The provider that a key names by itself, behind a scheme such as Bearer or without one."""
+    key = value.strip()
+    if not key.startswith(_STARTS):
+        key = key.partition(b" ")[2].lstrip()
+        if not key.startswith(_STARTS):
+            return None
+    found = _KEY.match(key)
+    return _PREFIXES[found.lastindex - 1][1] if found and found.lastindex else None
 
 
 def _key_in_parameter(pair: str) -> Key | None:
     """The key in a parameter of a query."""
     name, value = _parameter(pair)
-    found = _KEY.match(value)
-    if found is not None and found.lastindex is not None:
-        return Key(_PREFIXES[found.lastindex - 1][1], is_certain=True)
+    if (owner := _owner_by_prefix(value)) is not None:
+        return Key(owner, is_certain=True)
     return Key("gemini", is_certain=False) if name in _KEY_PARAMETERS and value else None
 
 
