@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import tracemalloc
 import zlib
 
@@ -12,7 +13,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respool.proxy.decoders import BodyTooLarge, UndecodableBody, decode_body
+from respool.proxy.decoders import (
+    BodyTooLarge,
+    ChunkedDecoder,
+    UndecodableBody,
+    decode_body,
+    decode_in_thread,
+)
 from tests.effort import examples
 
 
@@ -97,3 +104,67 @@ def test_a_bomb_takes_no_memory(name: str):
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_body_that_grows_far_beyond_its_size_is_given_up(name: str):
+    """Long before the limit; what a history or a stream of events shrinks to is far from that."""
+    with pytest.raises(BodyTooLarge):
+        decode_body(ENCODERS[name](bytes(6_000_000)), name, PLENTY)
+    # 4 MB of any ratio, and more of one as events have
+    assert len(decode_body(ENCODERS[name](bytes(4_000_000)), name, PLENTY)) == 4_000_000
+    chance = random.Random(name)
+    event = [
+        b'data: {"delta": {"text": "%d"}}\n\n' % chance.randrange(1000) for _ in range(200_000)
+    ]
+    body = b"".join(event)
+    assert len(body) > 6_000_000
+    assert decode_body(ENCODERS[name](body), name, PLENTY) == body
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_members_without_end_are_given_up(name: str):
+    empty = ENCODERS[name](b"")
+    assert decode_body(empty * 1_000, name, PLENTY) == b""
+    with pytest.raises(BodyTooLarge):
+        decode_body(empty * 10_001, name, PLENTY)
+
+
+def test_bodies_are_decoded_in_turn():
+    """A small one does not wait for a large one before it, and one nobody wants any more ends."""
+    large = gzip.compress(random.Random(1).randbytes(700_000) + bytes(60_000_000), 1)
+    plenty = 100_000_000
+    first = decode_in_thread(large, "gzip", plenty)
+    unwanted = decode_in_thread(large, "gzip", plenty)
+    unwanted.cancel()
+    assert decode_in_thread(gzip.compress(b"small"), "gzip", plenty).result(20) == b"small"
+    assert not first.done()
+    assert len(first.result(60)) == 60_700_000
+    with pytest.raises(UndecodableBody):
+        decode_in_thread(b"x", "gzip", plenty).result(20)
+
+
+CHUNKED = {
+    b"2\r\nhi\r\n0\r\n\r\n": (b"hi", True),
+    b"2;a=b \r\nhi\r\n1 \r\n!\r\n0\r\nX-A: b\r\n\r\n": (b"hi!", True),
+    b"2\r\nhi\r\n0\r\n": (b"hi", None),
+    b"2\r\nhi!\r\n0\r\n\r\n": (b"hi", False),
+    b"x\r\nhi\r\n0\r\n\r\n": (b"", False),
+    b"2\nhi\r\n0\r\n\r\n": (b"", False),
+    b"0\r\nno header\r\n\r\n": (b"", False),
+    b"2;" + b"a" * 70_000: (b"", False),
+}
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 20])
+def test_chunks_are_joined_wherever_they_are_cut(size: int):
+    for raw, (body, end) in CHUNKED.items():
+        decoder, got, ended = ChunkedDecoder(), b"", None
+        data = raw + (b"behind" if end else b"")
+        for at in range(0, len(data), size):
+            parts, ended = decoder.feed(data[at : at + size])
+            got += b"".join(parts)
+            if decoder.is_broken or ended is not None:
+                assert ended is None or at + ended == len(raw)
+                break
+        assert (got, ended is not None, decoder.is_broken) == (body, end is True, end is False), raw

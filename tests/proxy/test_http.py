@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import inspect
 import json
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
+import uvicorn
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_parser import RawResponseMessage
+from multidict import CIMultiDict, CIMultiDictProxy
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
 
 from respool.proxy import server
 from respool.proxy.app import App
@@ -534,3 +547,109 @@ def test_an_answer_that_comes_before_the_body_is_whole_is_passed_down(size: int)
                     assert (reply.status, reply.body) == (401, b"no")
 
     run(case)
+
+
+# --- private parts of aiohttp and uvicorn ------------------------------------------------------
+
+
+def _connector() -> aiohttp.TCPConnector:
+    async def made() -> aiohttp.TCPConnector:
+        connector = aiohttp.TCPConnector()
+        await connector.close()
+        return connector
+
+    return asyncio.run(made())
+
+
+def _protocol() -> HttpToolsProtocol:
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None: ...
+
+    async def made() -> HttpToolsProtocol:
+        config = uvicorn.Config(app, log_config=None, lifespan="off")
+        return HttpToolsProtocol(config, ServerState(), {})
+
+    return asyncio.run(made())
+
+
+def _handler() -> ResponseHandler:
+    async def made() -> ResponseHandler:
+        return ResponseHandler(asyncio.get_running_loop())
+
+    return asyncio.run(made())
+
+
+def _cycle() -> set[str]:
+    return set(inspect.getsource(RequestResponseCycle.__init__).split())
+
+
+FIELDS: dict[str, Any] = {
+    "version": aiohttp.HttpVersion11,
+    "code": 200,
+    "reason": "OK",
+    "headers": CIMultiDictProxy(CIMultiDict()),
+    "raw_headers": ((b"A", b"b"),),
+    "should_close": False,
+    "compression": None,
+    "upgrade": False,
+    "chunked": False,
+}
+RELIANCES: dict[str, Callable[[], bool]] = {
+    "aiohttp's TCPConnector makes each connection with _factory(), which the client replaces": (
+        lambda: (
+            callable(_connector()._factory)
+            and "self._factory" in inspect.getsource(aiohttp.TCPConnector)
+        )
+    ),
+    "aiohttp's ResponseHandler has _parser, _tail, _read_bufsize, _loop and _drain_tail": lambda: (
+        all(
+            hasattr(_handler(), name)
+            for name in ("_parser", "_tail", "_read_bufsize", "_loop", "_drain_tail")
+        )
+    ),
+    "aiohttp's ResponseHandler parses with _parser.feed_data(data) and .feed_eof()": lambda: (
+        "messages, upgraded, tail = self._parser.feed_data(data)"
+        in inspect.getsource(ResponseHandler.data_received)
+        and "self._parser.feed_eof()" in inspect.getsource(ResponseHandler.connection_lost)
+    ),
+    "aiohttp's ResponseHandler takes the parameters of a response by keyword": lambda: (
+        {"timer", "skip_payload", "read_bufsize"}
+        <= inspect.signature(ResponseHandler.set_response_params).parameters.keys()
+    ),
+    "aiohttp's RawResponseMessage has the fields that the parser fills": lambda: (
+        RawResponseMessage(**FIELDS).raw_headers == FIELDS["raw_headers"]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    ),
+    "aiohttp's StreamReader has _read_nowait(n), which reads what came before an error": lambda: (
+        list(inspect.signature(aiohttp.StreamReader._read_nowait).parameters) == ["self", "n"]
+    ),
+    "uvicorn's HttpToolsProtocol has the state and methods that BoundedProtocol uses": lambda: all(
+        hasattr(_protocol(), name)
+        for name in (
+            *("loop", "transport", "scope", "headers", "cycle", "pipeline", "parser"),
+            *("_unset_keepalive_if_required", "send_400_response", "on_header"),
+            *("on_headers_complete", "on_message_complete", "eof_received"),
+        )
+    ),
+    "uvicorn's RequestResponseCycle has the state that BoundedProtocol sets and asks": lambda: (
+        {
+            "self.keep_alive",
+            "self.response_started",
+            "self.chunked_encoding:",
+            "self.expected_content_length",
+        }
+        <= _cycle()
+    ),
+    "uvicorn's STATUS_LINE is the table by which the server writes each status": lambda: (
+        STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
+        and "STATUS_LINE[status_code]" in inspect.getsource(RequestResponseCycle.send)
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", RELIANCES)
+def test_what_others_keep_to_themselves_is_still_as_the_proxy_needs_it(sentence: str):
+    """Their versions are bounded by the next minor one; a bound is raised when this passes."""
+    try:
+        holds = RELIANCES[sentence]()
+    except (AttributeError, KeyError, TypeError):
+        holds = False
+    assert holds, f"It was so, and is not any more: {sentence}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -33,13 +34,20 @@ STEPS = [[Exchange(_long(n), id=f"call_{n}", args={"command": f"make {n}"})] for
 SAID = "request (30000 tokens) exceeds the available context size (20000 tokens)"
 
 
-def refusal(message: str, kind: str) -> bytes:
+def refusal(message: str, kind: str, *, is_packed: bool = False) -> bytes:
     body = json.dumps({"error": {"message": message, "type": kind}}).encode()
-    return b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    body = gzip.compress(body) if is_packed else body
+    extra = b"Content-Encoding: gzip\r\n" if is_packed else b""
+    head = b"HTTP/1.1 400 Bad Request\r\n%sContent-Length: %d\r\n\r\n"
+    return head % (extra, len(body)) + body
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(format: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("format", "is_packed"), [*((format, False) for format in FORMATS), ("anthropic", True)]
+)
+def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(
+    format: str, is_packed: bool, tmp_path: Path
+):
     store = SQLiteStore(tmp_path / "respool.db")
     decider = Decider(WAITING, store)
     middleware = Compactor(
@@ -48,7 +56,7 @@ def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(format: st
     body = json.dumps(request(format, "go on", *STEPS)).encode()
 
     async def case() -> None:
-        script = say(refusal(SAID, "exceed_context_size_error"), OK)
+        script = say(refusal(SAID, "exceed_context_size_error", is_packed=is_packed), OK)
         async with proxy(script, middleware=middleware) as standing:
             reply = await ask(standing.port, post(PATHS[format], body))
             assert (reply.status, reply.body) == (200, b"ok")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import sys
+import threading
 import tracemalloc
 import zlib
 from collections.abc import Iterable
@@ -16,14 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool.pricing import Usage
+from respool.proxy import decoders
 from respool.proxy.decoders import LenientDecoder
 from respool.proxy.usage import (
     MAX_MEMBER_BYTES,
     MAX_VALUE_BYTES,
+    MAX_WAITING_BYTES,
     ResponseInfo,
     ResponseReader,
     Selection,
+    ThreadedReader,
     ValueScanner,
+    reader_for,
 )
 from respool.sessions.session import chat_usage, responses_usage
 from respool.wire.base import FORMATS, FormatName
@@ -432,6 +438,46 @@ def test_packed_answers_are_read_wherever_they_are_cut(
     packed = PACKED[encoding](stream(format))
     usage, model, stop = EXPECTED[format]
     assert read(format, cut(packed, places), encoding) == ResponseInfo(usage, model, stop, None)
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+def test_packed_answers_are_read_in_a_thread_while_they_pass(encoding: str) -> None:
+    async def case(format: FormatName) -> ResponseInfo:
+        reader = reader_for(format, encoding)
+        for chunk in cut(PACKED[encoding](stream(format)), [5, 90, 400]):
+            reader.feed(chunk)
+        await reader.settle()
+        return reader.finish()
+
+    for format in FORMATS:
+        usage, model, stop = EXPECTED[format]
+        assert asyncio.run(case(format)) == ResponseInfo(usage, model, stop, None)
+
+
+def test_an_answer_that_cannot_be_read_as_fast_as_it_comes_is_given_up() -> None:
+    """Nothing waits for it, and no more of it is held than so much."""
+    held = threading.Event()
+    decoders.THREAD.add(lambda: not held.wait(20))
+    reader = ThreadedReader("anthropic", "gzip")
+    packed = gzip.compress(stream("anthropic"))
+    reader.feed(packed)
+    for _ in range(6):
+        reader.feed(bytes(MAX_WAITING_BYTES // 5))
+    assert sum(map(len, reader._chunks)) == 0
+    assert reader.finish() == ResponseInfo()
+    late = ThreadedReader("anthropic", "gzip")
+    late.feed(packed)
+    asyncio.run(late.settle())  # a second at most
+    assert late.finish() == ResponseInfo()
+    held.set()
+
+
+def test_containers_without_end_are_given_up() -> None:
+    scanner = ResponseReader("gemini")
+    for _ in range(100):
+        scanner.feed(b'{"a": ' + b"[" * 100_000)
+    assert scanner._values._depth <= 1_001
+    assert scanner.finish() == ResponseInfo()
 
 
 def test_an_unknown_encoding_tells_nothing() -> None:
