@@ -377,7 +377,7 @@ class ThreadedReader:
         """Read one slice, in the thread; True: there is more."""
         size = 0
         while size < SLICE:
-            made = next(self._steps, None)
+            made = None if self._is_given_up else next(self._steps, None)
             if made is not None:
                 size += made
             elif not self._take_chunk():
