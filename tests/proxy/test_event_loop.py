@@ -139,7 +139,7 @@ def resident(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
-MAX_MEGABYTES = {"answers": 150, "requests": 250}
+MAX_MEGABYTES = {"answers": 250, "requests": 250}
 
 
 @pytest.mark.slow

@@ -32,7 +32,20 @@ from respool.proxy.log import JSONFormatter
 from respool.proxy.server import serving
 from respool.proxy.server_options import ServerOptions, TransferLimits
 from tests.proxy.compaction import Compacted, compacting, drive, said
-from tests.proxy.sockets import CHUNKED, OK, SOON, Heard, all_to, ask, get, post, proxy, run, say
+from tests.proxy.sockets import (
+    CHUNKED,
+    OK,
+    SOON,
+    Heard,
+    all_to,
+    ask,
+    get,
+    post,
+    proxy,
+    run,
+    say,
+    until,
+)
 
 TOKEN = "a-token-of-enough-length"
 PIECES = [
@@ -480,6 +493,7 @@ def test_events_come_down_byte_for_byte(framing: str, packed: bool, tmp_path: Pa
         async with compacting(tmp_path, script) as one:
             reply = await one.ask("anthropic", 2)
             assert reply.joined == b"".join(pieces)
+            await until(lambda: one.standing.records)  # once it is read, aside
             assert [record.outcome for record in one.standing.records] == ["complete"]
 
     run(case)

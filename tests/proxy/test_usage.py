@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 import sys
 import threading
 import tracemalloc
+import weakref
 import zlib
 from collections.abc import Iterable
 from functools import partial
@@ -470,6 +472,20 @@ def test_an_answer_that_cannot_be_read_as_fast_as_it_comes_is_given_up() -> None
     asyncio.run(late.settle())  # a second at most
     assert late.finish() == ResponseInfo()
     held.set()
+
+
+def test_no_decoder_is_left_to_the_garbage_collector() -> None:
+    """Each has a window of megabytes, and the collector seldom comes."""
+    gc.disable()
+    try:
+        whole, broken = ResponseReader("anthropic", "gzip"), ResponseReader("anthropic", "gzip")
+        held = [weakref.ref(one._decoder._decoder) for one in (whole, broken)]  # pyright: ignore[reportArgumentType]
+        whole.feed(gzip.compress(stream("anthropic")))
+        broken.feed(b"no gzip")
+        assert whole.finish().usage is not None
+        assert [one() for one in held] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_containers_without_end_are_given_up() -> None:

@@ -201,6 +201,7 @@ def _proxy_for(origin: str) -> str | None:
 # --- responses ---------------------------------------------------------------------------------
 
 _STATUS_LINE = re.compile(rb"HTTP/([0-9])\.([0-9]) ([0-9]{3})(?: ([^\x00\n\v\f\r]*+))?\r?\n")
+_START: Final = b"HTTP/"
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _BODILESS: Final = (204, 304)
@@ -262,8 +263,8 @@ class ResponseParser:
     def _end_of_head(self) -> int | None:
         """The position behind the first blank line."""
         head = self._head or b""
-        if head[:1] in (b"\r", b"\n"):
-            raise BadHttpMessage("the response begins with a blank line")
+        if not _START.startswith(head[: len(_START)]):
+            raise BadHttpMessage("the response does not begin with HTTP/")
         found = _HEAD_END.search(head, self._searched)
         if (found.end() if found else len(head)) > _HEAD_BYTES:
             raise BadHttpMessage("the head of the response is too large")

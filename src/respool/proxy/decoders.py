@@ -210,7 +210,11 @@ class LenientDecoder:
         try:
             yield from decoder.feed(chunk)
         except (UndecodableBody, BodyTooLarge):
-            self._is_broken = True
+            self.close()
+
+    def close(self) -> None:
+        """Decode nothing more, and drop the windows, which may take megabytes."""
+        self._is_broken, self._decoder = True, None
 
 
 # --- chunks ------------------------------------------------------------------------------------

@@ -284,8 +284,13 @@ class ResponseReader:
     async def settle(self) -> None:
         """Wait until all that was fed is read, which it is."""
 
+    def close(self) -> None:
+        """Drop the decoder: garbage that refers to itself may stay for long."""
+        self._decoder.close()
+
     def finish(self) -> ResponseInfo:
         """The response ends here, or is cut off."""
+        self.close()
         if self._events is not None:
             self._events.finish()
         elif self._body:
@@ -367,17 +372,18 @@ class ThreadedReader:
     def finish(self) -> ResponseInfo:
         """The response ends here; without what it says if it is not read by now."""
         with self._lock:
-            if self._is_reading or self._is_given_up:
-                self._is_given_up = True
+            if self._is_reading:
+                self._is_given_up = True  # the thread closes it
                 self._chunks.clear()
                 return ResponseInfo()
-        return self._reader.finish()
+        told = self._reader.finish()
+        return ResponseInfo() if self._is_given_up else told
 
     def _step(self) -> bool:
         """Read one slice, in the thread; True: there is more."""
         size = 0
         while size < SLICE:
-            made = next(self._steps, None)
+            made = None if self._is_given_up else next(self._steps, None)
             if made is not None:
                 size += made
             elif not self._take_chunk():
@@ -392,6 +398,9 @@ class ThreadedReader:
                 self._steps = self._reader.steps(chunk)
                 return True
             self._is_reading = False
+            self._steps = iter(())
+            if self._is_given_up:
+                self._reader.close()
             settled, self._settled = self._settled, None
         if settled is not None:
             with suppress(InvalidStateError):  # nobody waits any more
