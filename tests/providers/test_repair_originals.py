@@ -238,8 +238,11 @@ def test_what_is_left_out_is_an_original_that_the_report_names(
     assert all(ref in out.report.to_text() for ref in named)
 
 
-def test_reasoning_whose_content_is_a_string_is_read() -> None:
-    item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": "gone words"}
+@pytest.mark.parametrize(
+    "said", [{"summary": [], "content": "gone words"}, {"summary": ["gone words"]}]
+)
+def test_reasoning_of_bare_strings_is_read(said: dict[str, Any]) -> None:
+    item = {"type": "reasoning", "id": "rs_1", **said}
     (part,) = PROVIDERS["openai-responses"].codec.decode(0, item)
     assert (part.kind, part.text) == ("reasoning", "gone words")
 

@@ -465,9 +465,8 @@ def _reasoning(ref: Ref, item: Object, kind: str) -> Part:
             texts.append(held)
         elif held and isinstance(held, list):
             texts += [
-                _string(cast(Object, block).get("text"))
+                _string(cast(Object, block).get("text") if isinstance(block, dict) else block)
                 for block in cast(list[JSON], held)
-                if isinstance(block, dict)
             ]
     return Part(
         ref, "reasoning", "model", "\n".join(texts), signed=bool(hidden), weight=len(hidden) // 8
