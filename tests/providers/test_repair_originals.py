@@ -124,6 +124,12 @@ def test_the_fields_tell_what_it_is(format: str, history: list[Any]) -> None:
     assert dict(out.originals) == {}
 
 
+def test_a_type_of_any_kind_is_read() -> None:
+    item = {"type": {"a": 1}, "name": "n", "arguments": "{}"}
+    out = compact("openai-responses", [GO, item, GO])
+    assert out.request["input"][1]["type"] == "function_call"
+
+
 def gemini(*parts: Any, role: str = "user") -> dict[str, Any]:
     return {"role": role, "parts": list(parts)}
 

@@ -131,7 +131,7 @@ ID_REQUIRED = frozenset(
 )
 # Outputs that are a text or a list of blocks.
 TEXT_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
-_LOCAL_SHELL = frozenset({"local_shell_call", "local_shell_call_output"})
+_LOCAL_SHELL = ("local_shell_call", "local_shell_call_output")  # whatever type a type has
 _SETTINGS = frozenset({"additional_tools", "configuration_update"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _BOOKKEEPING = frozenset({"type", "id", "status", *BREAKPOINT_FIELDS})
