@@ -33,10 +33,10 @@ Change = Callable[[Compaction[Any]], Compaction[Any]]
 def planted(change: Change, policy: Policy = EAGER) -> Any:
     """The real compactor with a fault."""
 
-    def run(request: Any, *, policy: Policy = policy, memo: Any = None) -> Compaction[Any]:
-        return change(respool.compact(request, policy=policy, memo=memo))
+    def run(request: Any, **given: Any) -> Compaction[Any]:
+        return change(respool.compact(request, **given))
 
-    return fuzz.run(policy, run)
+    return fuzz.run("anthropic", policy, run)
 
 
 def with_messages(out: Compaction[Any], messages: list[Any]) -> Compaction[Any]:

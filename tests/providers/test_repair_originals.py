@@ -124,6 +124,12 @@ def test_the_fields_tell_what_it_is(format: str, history: list[Any]) -> None:
     assert dict(out.originals) == {}
 
 
+def test_a_type_of_any_kind_is_read() -> None:
+    item = {"type": {"a": 1}, "name": "n", "arguments": "{}"}
+    out = compact("openai-responses", [GO, item, GO])
+    assert out.request["input"][1]["type"] == "function_call"
+
+
 def gemini(*parts: Any, role: str = "user") -> dict[str, Any]:
     return {"role": role, "parts": list(parts)}
 
@@ -238,8 +244,11 @@ def test_what_is_left_out_is_an_original_that_the_report_names(
     assert all(ref in out.report.to_text() for ref in named)
 
 
-def test_reasoning_whose_content_is_a_string_is_read() -> None:
-    item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": "gone words"}
+@pytest.mark.parametrize(
+    "said", [{"summary": [], "content": "gone words"}, {"summary": ["gone words"]}]
+)
+def test_reasoning_of_bare_strings_is_read(said: dict[str, Any]) -> None:
+    item = {"type": "reasoning", "id": "rs_1", **said}
     (part,) = PROVIDERS["openai-responses"].codec.decode(0, item)
     assert (part.kind, part.text) == ("reasoning", "gone words")
 

@@ -131,7 +131,7 @@ ID_REQUIRED = frozenset(
 )
 # Outputs that are a text or a list of blocks.
 TEXT_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
-_LOCAL_SHELL = frozenset({"local_shell_call", "local_shell_call_output"})
+_LOCAL_SHELL = ("local_shell_call", "local_shell_call_output")  # whatever type a type has
 _SETTINGS = frozenset({"additional_tools", "configuration_update"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _BOOKKEEPING = frozenset({"type", "id", "status", *BREAKPOINT_FIELDS})
@@ -465,9 +465,8 @@ def _reasoning(ref: Ref, item: Object, kind: str) -> Part:
             texts.append(held)
         elif held and isinstance(held, list):
             texts += [
-                _string(cast(Object, block).get("text"))
+                _string(cast(Object, block).get("text") if isinstance(block, dict) else block)
                 for block in cast(list[JSON], held)
-                if isinstance(block, dict)
             ]
     return Part(
         ref, "reasoning", "model", "\n".join(texts), signed=bool(hidden), weight=len(hidden) // 8
