@@ -6,8 +6,10 @@ FUZZ=1 in the environment new ones are drawn. `make laws` draws more of them, wi
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +32,9 @@ if not THOROUGH and "FUZZ" not in os.environ:
     # Constants of all modules that are loaded are drawn otherwise: what one test draws would
     # depend on which tests ran before it in its process.
     providers._get_local_constants = lambda: providers._local_constants
+# Modules are compiled once, whatever is usual here: tests start many processes that load them.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 for own in [name for name in os.environ if name.startswith("RESPOOL_")]:
     del os.environ[own]  # settings of whoever runs the tests, which are none of theirs
 
@@ -37,6 +42,17 @@ for own in [name for name in os.environ if name.startswith("RESPOOL_")]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--cases`, to run one case of a table by its id."""
     parser.addoption("--cases", action="store_true", help="make a test of each case of a table")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect without the garbage collector: nothing becomes free, and it looks at all tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 from tests.judges import HISTORY_JUDGES, JUDGES
 from tests.strategies import (
     FORMATS,
@@ -222,3 +224,9 @@ def test_every_kind_turns_up(format: str) -> None:
 
     run()
     assert [kind for kind in (*KINDS[format], "long") if not seen[kind]] == []
+
+
+@pytest.mark.skipif(THOROUGH or "FUZZ" in os.environ, reason="draws constants of modules as well")
+def test_examples_depend_on_no_module_that_is_loaded() -> None:
+    """Else a test alone and a test among others draw other examples."""
+    assert list(providers.HypothesisProvider(None)._local_constants) == []

@@ -428,6 +428,19 @@ def test_a_budget_folds_the_oldest_only_as_far_as_needed(format: str) -> None:
     assert results(format, source)[-21] in results(format, out.request)
 
 
+@one_format
+def test_a_fold_goes_on_until_its_share_of_the_budget_is_reached(format: str) -> None:
+    turns, memo, sizes = work(format, count=7), Memo(), list[int]()
+    tiers = FoldThresholds(budget=3_000, target_ratio=0.4, min_saved_tokens=100, max_batch_calls=3)
+    epochs = 0
+    for end in range(1, len(turns), 2):
+        out = folded(format, session(format, *turns[:end]), folding(tiers), memo=memo)
+        sizes += [out.report.tokens_after] * (out.report.epochs > epochs)
+        epochs = out.report.epochs
+    assert sizes
+    assert max(sizes) < 0.55 * 3_000, sizes
+
+
 @formats
 def test_the_threshold_counts_characters_of_calls_and_results(format: str) -> None:
     source = session(format, *work(format, count=2))

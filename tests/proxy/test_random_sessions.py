@@ -79,6 +79,7 @@ def test_what_was_answered_before_its_like_did_not_fit_stays_without_its_thought
         branch.model = BOUND
         for _ in range(8):
             await driver.grow(branch)
+            await driver._rest()  # of what came late, the other server has to know
         other = branch.fork()
         await getattr(driver, first)(branch)
         await driver._rest()
