@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 import respool
 from respool import Memo, Policy
-from respool.providers.placeholders import NO_RESULT_TEXT
+from respool.providers.base import NO_RESULT_TEXT
 from respool.providers.registry import PROVIDERS
 from tests.fuzz import vanished
 from tests.strategies import FORMATS, HISTORY, broken
