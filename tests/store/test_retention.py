@@ -149,7 +149,7 @@ class TestAge:
         log.write_bytes(b"x")
         clock.now = time.time()
         for file in (store.path, log):
-            os.utime(file, (clock.now - 40 * DAY,) * 2)
+            os.utime(file, (clock.now - 40 * DAY, clock.now - 40 * DAY))
         quarantine(store.path, file_identity(store.path), 1)
         again = opened(store.path, clock)
         again.keep(OWNER, "c1", by_ref("text"))
@@ -168,7 +168,7 @@ class TestAge:
         store.keep(OWNER, "c1", by_ref("text"))
         copy = store.path.with_name(f"{store.path.name}.damaged-keep-this")
         copy.write_bytes(b"x")
-        os.utime(copy, (NOW - 99 * DAY,) * 2)
+        os.utime(copy, (NOW - 99 * DAY, NOW - 99 * DAY))
         store._maintain()
         store.forget()
         assert copy.exists()

@@ -672,7 +672,7 @@ class TestNotOurs:
     ):
         path = tmp_path / name
         path.write_bytes(data)
-        os.utime(path, (NOW - 40 * 86_400,) * 2)
+        os.utime(path, (NOW - 40 * 86_400, NOW - 40 * 86_400))
         before = seen(tmp_path)
         store = SQLiteStore(path)
         for attempt in (lambda: store.keep(OWNER, "c1", by_ref(NEW)), lambda: store.facts("c1")):
