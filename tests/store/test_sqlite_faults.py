@@ -758,6 +758,8 @@ class TestKilled:
             process = child("write", str(path), str(turn * 10_000), "10000")
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
+            if turn % 2:  # killed while it writes, else perhaps while it opens the file
+                said.append(int(process.stdout.readline()))
             threading.Timer(random.uniform(0.02, 0.25), process.kill).start()
             said += [int(line) for line in process.stdout if line.endswith("\n")]
             process.communicate()
