@@ -775,6 +775,20 @@ class TestKilled:
 
 
 class TestSeveralProcesses:
+    @POSIX
+    def test_one_that_ends_leaves_the_log_of_another(self, path: Path):
+        """A file that is opened and closed beside SQLite would cost this process its locks."""
+        store = SQLiteStore(path)
+        works(store)
+        beside = SQLiteStore(path)
+        beside.salt()
+        log = path.with_name(f"{path.name}-wal")
+        before = log.stat().st_ino
+        child("write", str(path), "1000", "3").communicate(timeout=60)
+        assert log.stat().st_ino == before
+        beside.close()
+        store.close()
+
     def test_write_to_one_file(self, path: Path):
         writers = [child("write", str(path), str(start), "60") for start in (0, 30, 1_000)]
         for writer in writers:

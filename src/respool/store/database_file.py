@@ -22,6 +22,7 @@ import re
 import secrets
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -224,6 +225,10 @@ FileIdentity = tuple[int, int]
 
 _log = logging.getLogger(__name__)
 
+_OPEN_FILES: dict[Path, tuple[FileIdentity, int]] = {}  # descriptors, the latest used one last
+_OPEN_FILES_LOCK = threading.Lock()
+_MAX_OPEN_FILES = 32
+
 
 def open_writer(
     path: Path, wait: float, *, create: bool = True, salt: bytes | None = None
@@ -344,8 +349,7 @@ def _reject_by_header(path: Path) -> bool:
     kind = path.stat().st_mode
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # a pipe or a device
         raise StoreUnavailable(path, "foreign")
-    with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
+    header = _read_header(path)
     if not header:
         return False
     if not header.startswith(_SQLITE_HEADER) or len(header) < _HEADER_BYTES:
@@ -360,6 +364,29 @@ def _reject_by_header(path: Path) -> bool:
     if int.from_bytes(header[_VERSION_OFFSET : _VERSION_OFFSET + 4]) > len(MIGRATIONS):
         raise StoreUnavailable(path, "newer")
     return True
+
+
+def _read_header(path: Path) -> bytes:
+    """Return the first bytes of a file, which stays open.
+
+    A process that closes a file loses all its locks on it, those of SQLite too. Another process
+    would then take itself for the last one and delete the log that this one writes.
+    """
+    if fcntl is None:  # Windows, where locks belong to one opening of a file
+        with path.open("rb") as file:
+            return file.read(_HEADER_BYTES)
+    with _OPEN_FILES_LOCK:
+        identity, descriptor = _OPEN_FILES.pop(path, (None, -1))
+        if identity is None or identity != file_identity(path):
+            before, descriptor = descriptor, os.open(path, os.O_RDONLY)
+            if before >= 0:
+                os.close(before)
+            found = os.fstat(descriptor)
+            identity = found.st_dev, found.st_ino
+        _OPEN_FILES[path] = identity, descriptor
+        if len(_OPEN_FILES) > _MAX_OPEN_FILES:
+            os.close(_OPEN_FILES.pop(next(iter(_OPEN_FILES)))[1])
+        return os.pread(descriptor, _HEADER_BYTES, 0)
 
 
 def _application_in_log(path: Path) -> int:
