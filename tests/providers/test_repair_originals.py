@@ -276,6 +276,19 @@ def test_a_cache_breakpoint_changes_no_original() -> None:
     assert outs[1].report.repairs[0].originals == cold.report.repairs[0].originals != ()
 
 
+def test_two_calls_of_one_id_keep_their_responses_when_repaired_again() -> None:
+    calls = [{"functionCall": {"id": "c1", "name": name, "args": {}}} for name in ("Edit", "Bash")]
+    said = {"response": {"output": "the words"}}
+    answers = [
+        {"functionResponse": {"id": "c3", "name": "Bash", **said}},
+        {"functionResponse": {"id": "c1", "name": "Edit", **said}},
+    ]
+    history = [gemini({"text": "go"}), gemini(*calls, role="model"), gemini(*answers)]
+    out = compact("gemini", history)
+    assert [p for p in respool.check(out.request, format="gemini") if p.severity == "error"] == []
+    assert compact("gemini", out.request["contents"]).report.repairs == ()
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_no_word_of_a_broken_history_vanishes(format: str) -> None:
     @settings(
