@@ -210,7 +210,7 @@ def _said(holder: dict[str, Any], known: bool) -> list[Any]:
             return []
         if holder.get("type") == "reasoning":
             return [holder.get("summary"), holder.get("content")]
-        for field in ("text", "thinking"):
+        for field in ("thinking", "text"):
             if isinstance(holder.get(field), str):
                 return [holder[field]]
     return [held for key, held in holder.items() if key not in _NAMES]

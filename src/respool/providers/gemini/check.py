@@ -77,13 +77,16 @@ def mentions_of(turn: TurnParts, kind: DataKind) -> list[Mention]:
 
 
 def pair_up(run: TurnParts, answers: TurnParts, earlier: Mapping[str, int]) -> Pairs:
-    """Pair by id, then by name in order, then by position.
+    """Pair by id and name, then by id, then by name in order, then by position.
 
     A response with the id of an `earlier` step's call is not paired in this step.
     """
     calls, responses = mentions_of(run, "functionCall"), mentions_of(answers, "functionResponse")
     waiting = _PendingCalls(calls)
-    answered = [waiting.take_next(waiting.by_id.get(r.id)) if r.id else None for r in responses]
+    answered = [waiting.take_next(waiting.by_both.get((r.id, r.name))) for r in responses]
+    for at, response in enumerate(responses):
+        if answered[at] is None and response.id:
+            answered[at] = waiting.take_next(waiting.by_id.get(response.id))
     for at, response in enumerate(responses):
         known = response.id in waiting.by_id or response.id in earlier
         if answered[at] is None and not known:
@@ -98,11 +101,13 @@ class _PendingCalls:
 
     def __init__(self, calls: Sequence[Mention]) -> None:
         self.all = deque(range(len(calls)))
+        self.by_both: dict[tuple[str, str], deque[int]] = {}  # by id and name
         self.by_id: dict[str, deque[int]] = {}
         self.by_name: dict[str, deque[int]] = {}
         self._taken = [False] * len(calls)
         for at, call in enumerate(calls):
             if call.id:
+                self.by_both.setdefault((call.id, call.name), deque()).append(at)
                 self.by_id.setdefault(call.id, deque()).append(at)
             self.by_name.setdefault(call.name, deque()).append(at)
 

@@ -465,7 +465,9 @@ def _reasoning(ref: Ref, item: Object, kind: str) -> Part:
             texts.append(held)
         elif held and isinstance(held, list):
             texts += [
-                _string(cast(Object, block).get("text") if isinstance(block, dict) else block)
+                compact_json(
+                    cast(Object, block).get("text", "") if isinstance(block, dict) else block
+                )
                 for block in cast(list[JSON], held)
             ]
     return Part(
