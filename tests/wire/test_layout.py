@@ -301,7 +301,14 @@ def test_what_went_out_is_kept_as_bytes_alone() -> None:
         assert joined.pieces == [SourceRun(0, 3), NewMessage(3, None, b'{"new": 3}')]
 
 
-@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+@pytest.mark.parametrize(
+    "format",
+    [
+        "anthropic",
+        "openai-responses",
+        *(pytest.param(one, marks=pytest.mark.laws) for one in ("openai-chat", "gemini")),
+    ],
+)
 def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
     whole = long_session(format, 60, result=1_500)
