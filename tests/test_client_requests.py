@@ -36,7 +36,7 @@ clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 
 def to_be_clipped(client: Client, request: dict[str, Any]) -> set[Path]:
-    """Where results over the cap stand that the model has seen."""
+    """Places of results over the cap that the model has seen."""
     field = FIELD[client.format]
     history = request[field]
     made = PROVIDERS[client.format].codec.is_model_made

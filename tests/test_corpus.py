@@ -97,7 +97,7 @@ under_policies = pytest.mark.parametrize(
 
 
 def under(policy: Policy) -> Compact:
-    """What the laws take for a compactor: the public one, under this policy."""
+    """Compactor for the laws: the public one, under this policy."""
 
     usual = policy
 

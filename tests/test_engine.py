@@ -148,7 +148,7 @@ LONG_OVERRUN = {format: long_session(format, 40, result=2_000) for format in FOR
 
 
 def tokens(format: str, body: Any) -> int:
-    """How many tokens a request has, by the report of a run that does nothing."""
+    """Tokens of a request, by the report of a run that does nothing."""
     policy = Policy(passes=(), repair=False)
     return respool.compact(body, format=format, policy=policy, memo=None).report.tokens_after
 
@@ -293,7 +293,7 @@ def test_what_is_left_alone_or_passed_over_is_never_refused(format: str) -> None
 
 @formats
 def test_a_plan_is_made_all_the_same(format: str) -> None:
-    """Who asks what would be done is told; only a request that would go out is refused."""
+    """A plan is reported; only a request that would be sent is refused."""
     body = request(format, WORDS * 400, [Exchange("x", id="a")])
     assert respool.plan(body, format=format, policy=Policy(budget=2_000), memo=None).edits == ()
 

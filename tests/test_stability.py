@@ -164,7 +164,7 @@ def assert_extends(before: Compaction[bytes], after: Compaction[bytes], where: s
 
 
 def assert_sound(case: str, out: Compaction[bytes], body: bytes) -> None:
-    """What goes out is valid, and has at most one mark more than came."""
+    """The projection is valid, and has at most one cache breakpoint more than the request."""
     format = wire(case)
     problems = [one for one in respool.check(out.request, format=format) if one.severity == "error"]
     assert problems == []
@@ -211,7 +211,7 @@ def test_forks_and_edited_turns(format: str, name: str) -> None:
 
 
 def compacted(case: str, kept: int) -> list[bytes]:
-    """What a client sends that has told all but its latest exchanges in a few words of its own."""
+    """Request of a client that summarises all but its latest exchanges by itself."""
     whole, format = session(case), wire(case)
     history = whole[FIELD[format]]
     told = [history[0], *_said_other(format, copy.deepcopy(history[0]))]
@@ -222,7 +222,7 @@ def compacted(case: str, kept: int) -> list[bytes]:
 
 @in_turn(["default", "tight, folding", "keen"], 0)
 def test_a_clients_own_compaction(format: str, name: str) -> None:
-    """What it keeps is known from before, behind another beginning: it is decided as if it came."""
+    """Messages kept behind another beginning are decided as if they were new."""
     policy, memo = POLICIES[name], Memo()
     for body in bodies(format)[20::4]:
         respool.compact(body, format=wire(format), policy=policy, memo=memo)
@@ -246,7 +246,7 @@ NOTED = {
 
 
 def noted(number: int, here: str) -> Facts:
-    """What is seen with this request."""
+    """Facts seen with this request."""
     kind = NOTED[number]
     if kind == "windows":
         return Facts(windows=((here, 24_000),))
@@ -322,7 +322,7 @@ Known = dict[str, dict[str, Any]]
 
 
 def told(known: Known) -> dict[str, str]:
-    """What comes out of the last request of each session under these facts, by policy."""
+    """Projections of the last request of each session under these facts, by policy."""
     found: dict[str, str] = {}
     for case, policies in known.items():
         for name, facts in policies.items():

@@ -405,7 +405,7 @@ class TestPolicy:
         came: str,
         budget: str,
     ):
-        """What is set beside a preset holds before it, and a later preset replaces an earlier."""
+        """Settings beside a preset take precedence, and a later preset replaces an earlier one."""
         Path("respool.toml").write_text(toml)
         if variable:
             monkeypatch.setenv("RESPOOL_PRESET", variable)
@@ -628,7 +628,7 @@ class TestBadInput:
 
 
 class TestProcesses:
-    """What only a real process shows."""
+    """Behaviour that only a real process shows."""
 
     def test_version_help_and_status(self):
         for arguments in (["--version"], ["--help"], ["check", "-h"]):

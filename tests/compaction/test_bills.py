@@ -34,7 +34,7 @@ class Blocks:
         self.found = 0  # blocks of the last request that were read from it
 
     def bill(self, request: dict[str, Any]) -> float:
-        """What one request costs, in tokens of plain input; a token is four characters."""
+        """Cost of one request, in tokens of plain input; a token is four characters."""
         chain, sums, places, marks = [0], [0], [0], list[int]()
         run = ""
         for kind, said, marked in _blocks(request):
@@ -236,13 +236,13 @@ def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
 
 
 def _marks(request: dict[str, Any], sent: dict[str, Any]) -> Iterator[tuple[bool, bool]]:
-    """Which blocks are marked, as they came and as they went."""
+    """Blocks with a cache breakpoint, in the request and in the projection."""
     pairs = zip(_blocks(request), _blocks(sent), strict=True)
     return ((came, went) for (_, _, came), (_, _, went) in pairs)
 
 
 def behind(request: dict[str, Any]) -> dict[str, Any]:
-    """What a gateway makes of a request that has no marks: its head is marked, and its end."""
+    """Add the breakpoints of a gateway to a request without any: on its head and its end."""
     system = [{**request["system"][0], "cache_control": MARK}]
     *before, last = request["messages"]
     content = [*last["content"][:-1], {**last["content"][-1], "cache_control": MARK}]

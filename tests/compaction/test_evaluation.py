@@ -95,7 +95,7 @@ def folded(
 
 
 def cut_results(format: str, body: Any, out: Any) -> list[int]:
-    """Which results are not as they came, by number."""
+    """Numbers of the results that were changed."""
     came, left = results(format, body), results(format, out)
     return [at for at, (one, other) in enumerate(zip(came, left, strict=True)) if one != other]
 
@@ -197,7 +197,7 @@ def test_a_cold_or_changed_cache_takes_all_that_is_worth_it_at_once(format: str,
 def test_a_cold_cache_takes_nothing_that_is_worth_nothing(
     format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What will surely be asked for again costs more than it saves, whatever the cache does."""
+    """A result that will be asked for again costs more than it saves, with any cache."""
     body = grown(format, 12)
     facts = Facts(cold=frozenset({prefix(format, body)}))
     monkeypatch.setattr(
@@ -456,7 +456,7 @@ def thinking(count: int, model: str, *large: int, **fields: Any) -> dict[str, An
 
 
 def thoughts(body: Any) -> list[int]:
-    """Which thoughts still stand, by number."""
+    """Numbers of the thoughts that are still there."""
     blocks = (block for _, block in blocks_in(body["messages"]))
     return [int(b["thinking"].split()[1]) for b in blocks if b["type"] == "thinking"]
 

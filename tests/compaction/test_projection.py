@@ -746,7 +746,7 @@ def grown(format: str) -> list[dict[str, Any]]:
 
 
 def _asks(format: str, message: Any) -> bool:
-    """Whether a request may end with this message."""
+    """Return whether a request may end with this message."""
     told = message.get("role") in ("user", "tool") or message.get("type") == "function_call_output"
     return told and not (format == "gemini" and message.get("role") == "model")
 

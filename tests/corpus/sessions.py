@@ -126,7 +126,7 @@ def with_mark(message: Message) -> Message:
 
 
 def _cuts(format: str, messages: list[Message]) -> list[int]:
-    """Where the model's turns start, and the end if its turn would be next."""
+    """Starts of the model's turns, and the end if its turn would be next."""
     mine = [_is_models(format, message) for message in messages]
     starts = [at for at in range(1, len(mine)) if mine[at] and not mine[at - 1]]
     return [*starts, len(mine)] if mine and not mine[-1] else starts

@@ -101,7 +101,7 @@ class Dashboarded:
         return found
 
     def data(self, question: str) -> Any:
-        """What the dashboard's page is told."""
+        """JSON answer of the dashboard's API."""
         status, _, body = self.get(f"/respool/api/{question}")
         assert status == 200, body
         return json.loads(body)
@@ -114,7 +114,7 @@ def only(one: Dashboarded) -> list[dict[str, Any]]:
 
 
 def usage_of(heard: Heard) -> dict[str, int]:
-    """What a provider might report: most of a prompt read from its cache."""
+    """Usage that a provider might report: most of a prompt read from its cache."""
     size = len(heard.body) // 4
     return {
         "input_tokens": 50,

@@ -63,7 +63,7 @@ def _spelled(history: list[Any]) -> list[str]:
 
 
 def markers(body: dict[str, Any]) -> int:
-    """How many of respool's markers a request has."""
+    """Number of respool's markers in a request."""
     return sum(isinstance(leaf, str) and find_marker(leaf) is not None for _, leaf in leaves(body))
 
 

@@ -31,11 +31,11 @@ class Visit(Tab):
         super().__init__(browser, path.as_uri(), "#footer p", **options)
 
     def count(self, selector: str) -> int:
-        """How many elements there are."""
+        """Number of elements."""
         return self.tab.locator(selector).count()
 
     def texts(self, selector: str) -> list[str]:
-        """What stands in all elements."""
+        """Texts of all elements."""
         return self.tab.locator(selector).all_inner_texts()
 
 
@@ -59,7 +59,7 @@ def forty() -> Replay:
 
 
 def numbers(texts: list[str]) -> list[float]:
-    """What people read as numbers."""
+    """Numbers in formatted texts."""
     units = {"k": 1e3, "M": 1e6, "bn": 1e9}
     found = []
     for text in texts:

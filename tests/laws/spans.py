@@ -66,7 +66,7 @@ def worded(message: Any) -> Any:
 
 
 def same_but_for_marks(one: Any, other: Any) -> bool:
-    """Whether two messages differ in cache marks alone, if at all."""
+    """Return whether two messages differ at most in cache breakpoints."""
     if json.dumps(unmarked(one)) == json.dumps(unmarked(other)):
         return True
     return json.dumps(worded(one)) == json.dumps(worded(other))

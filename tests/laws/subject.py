@@ -1,4 +1,4 @@
-"""How a compactor is run by the laws: the real one, or one with a planted fault."""
+"""Compactors that the laws run: the real one, or one with a planted fault."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def compacted(format: str, policy: Policy, tool: str, steps: list[Any]) -> Any:
 
 
 def fetched(folder: Path, originals: Any, marker: str) -> str:
-    """What the server answers to a model that copies the whole marker into `ref`."""
+    """Answer of the server to a model that copies the whole marker into `ref`."""
     from respool.mcp_server.server import answer_expand
 
     store = SQLiteStore(folder / "respool.db")

@@ -36,7 +36,7 @@ class Signer:
         self._count = 0
 
     def problems(self, body: bytes) -> list[str]:
-        """What this provider rejects in a request."""
+        """Reasons for which this provider rejects a request."""
         sent = json.loads(body)
         self.refs |= set(REF.findall(body.decode()))
         found = [str(problem) for problem in respool.check(sent, format="anthropic")]

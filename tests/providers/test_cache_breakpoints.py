@@ -273,7 +273,7 @@ def _newest_words(messages: Sequence[Any]) -> int:
 
 
 def test_decisions_do_not_turn_with_how_far_a_mark_is() -> None:
-    """What is signed stays valid when a client marks what its user says, and no fact tells that."""
+    """Signed content stays valid when a client sets breakpoints on user messages."""
     provider, memo, messages = Signer(), Memo(), [u(text("go"))]
     for number in range(20):
         request = asked(marked(messages, (_newest_words(messages), MARK)), model=BOUND, tools=TOOLS)

@@ -734,7 +734,7 @@ def test_marks_stay_on_what_they_marked() -> None:
 
 
 def test_marks_that_move_leave_the_blocks_before_them_alone() -> None:
-    """What a router has cached up to a mark must be the same blocks when the mark has moved on."""
+    """Blocks that a router cached up to a breakpoint stay the same when the breakpoint moves on."""
 
     def marked(id: str, mark: bool) -> dict[str, Any]:
         part = {"type": "text", "text": "ok", **({"cache_control": {}} if mark else {})}

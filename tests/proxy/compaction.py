@@ -164,7 +164,7 @@ class Compacted:
             await until(lambda: not self.decider.running)
 
     async def records(self, count: int) -> list[RequestRecord]:
-        """What is written down, once there is so much of it."""
+        """Stored records, once there are so many of them."""
         over = time.monotonic() + SOON
         while time.monotonic() < over:
             await asyncio.sleep(0.02)  # what is over is written down aside

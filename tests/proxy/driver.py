@@ -313,7 +313,7 @@ class Driver:
     async def _ask(
         self, branch: Branch, body: bytes, headers: Any, error: str, operation: Any = "generate"
     ) -> tuple[bytes | None, Decision | None]:
-        """What forwarding does with a request; what was taken, and as what."""
+        """Send a request as forwarding does; return the accepted body and its decision."""
         middleware = self.chance.choice(self.servers)[0]
         incoming = ParsedRequest(
             "POST",

@@ -37,7 +37,7 @@ def events() -> list[bytes]:
 
 @dataclass
 class Provider:
-    """What a provider heard, and when its streams may go on."""
+    """Requests that a provider received, and the gates of its streams."""
 
     port: int = 0
     heard: list[bytes] = field(default_factory=list)

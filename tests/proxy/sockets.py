@@ -165,7 +165,7 @@ def all_to(port: int) -> Upstreams:
 
 @dataclass
 class Reply:
-    """What came back over a connection, as bytes."""
+    """Bytes of a response received over a connection."""
 
     raw: bytes
     open: bool  # whether the connection was still open
@@ -232,7 +232,7 @@ async def ask(port: int, raw: bytes, quiet: float = SOON) -> Reply:
 
 
 def _whole(got: bytes, head_only: bool) -> bool:
-    """Whether a response is there to its end, by its own framing."""
+    """Return whether a response is complete by its own framing."""
     head, found, body = got.partition(b"\r\n\r\n")
     if not found or head.startswith(b"HTTP/1.1 100"):
         return False

@@ -39,7 +39,7 @@ clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def sent(
     client: Client, folder: Path, policy: respool.Policy, path: str
 ) -> tuple[Any, list[RequestRecord]]:
-    """What the provider got of a client's successive requests, and the records of them."""
+    """Requests that the provider got from a client's successive requests, and their records."""
     store = SQLiteStore(folder / "respool.db")
     middleware = Compactor(
         Decider(policy, store),

@@ -1,4 +1,4 @@
-"""What goes up when a compaction is late, fails or is refused, and what follows from it."""
+"""Fallbacks when a compaction is late, fails or is refused, and their consequences."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class TestLate:
     def test_a_slow_fallback_sends_the_bytes_that_came(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        """What was sent is noted once there is time for it."""
+        """The sent request is recorded later, when there is time."""
         monkeypatch.setattr(module, "_FALLBACK_SECONDS", DEADLINE)
 
         async def act(one: Compacted) -> None:

@@ -65,7 +65,7 @@ def test_a_compressed_request_is_compacted_and_goes_up_plain(tmp_path: Path):
 
 
 class TestUpstream:
-    """What the provider does wrong comes down as it is, and costs the next request nothing."""
+    """The provider's faults are passed down as they are, and cost the next request nothing."""
 
     @pytest.mark.parametrize(
         "reply",

@@ -1,4 +1,4 @@
-"""What goes up is what came, what comes down is what was sent, when it was sent."""
+"""Forwarding: requests and responses are passed on unchanged, as they arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What HTTP allows and clients seldom do: framing, interim answers, old versions, odd answers."""
+"""Rare but valid HTTP: framing, interim responses, old versions, odd responses."""
 
 from __future__ import annotations
 
@@ -487,7 +487,7 @@ def test_events_come_down_byte_for_byte(framing: str, packed: bool, tmp_path: Pa
 
 @pytest.mark.parametrize("size", [200, 1 << 20, (1 << 20) + 1, 5_000_000])
 def test_an_error_of_any_size_comes_down_as_it_was_sent(tmp_path: Path, size: int):
-    """Where it is small it is read before it is passed down, where it is large it is not."""
+    """A small error is read before it is passed down, a large one is not."""
     body = b'{"error": {"message": "overloaded ' + b"x" * size + b'"}}'
     head = b"HTTP/1.1 429 .\r\nRetry-After: 7\r\nX-RateLimit-Left: 0\r\nContent-Length: %d\r\n\r\n"
 

@@ -1,4 +1,4 @@
-"""What a web page, a misspelled token or a second key can do with the proxy: nothing."""
+"""Web pages, misspelled tokens and second keys gain no access to the proxy."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ MISSPELLED = [
 
 
 def is_told(text: str) -> bool:
-    """Whether a text shows the token, or the greater part of it."""
+    """Return whether a text shows the token, or the greater part of it."""
     folded = text.lower()
     return any(one[:10].lower() in folded for one in (TOKEN, CODED, quote(CODED)))
 
@@ -451,7 +451,7 @@ def canaries(kind: str) -> list[tuple[str, Placed]]:
 
 
 def holds(text: bytes, secret: str) -> bool:
-    """Whether a secret stands in a text, percent-encoded or not, in any case."""
+    """Return whether a text contains a secret, percent-encoded or not, in any case."""
     plain = text.decode("latin-1")
     folded = (plain + unquote(plain) + unquote(unquote(plain))).lower()
     return secret.lower() in folded

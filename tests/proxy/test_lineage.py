@@ -1,4 +1,4 @@
-"""What a request goes on from is told by its history: others may run beside it, or in between."""
+"""Parent requests are found by history, with other requests beside or between them."""
 
 from __future__ import annotations
 

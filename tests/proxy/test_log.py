@@ -93,7 +93,7 @@ def test_nobody_waits_where_nobody_reads_and_what_is_left_out_is_counted():
 
 
 def told_of(line: str) -> int:
-    """How many lines one stands for; one that came by halves for none."""
+    """Number of lines that one line stands for; 0 for half a line."""
     if line.startswith("{"):
         return int(re.findall(r"([\d,]+) lines", line)[0].replace(",", ""))
     return int(line.endswith(LINE))

@@ -1,4 +1,4 @@
-"""What a middleware is shown, what it may change, and that it can break nothing."""
+"""Input of a middleware, its possible changes, and the isolation of its faults."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Ear:
 
 @dataclass
 class Outgoing:
-    """What a test wants to be sent, and who listens to the response."""
+    """A request to send, and the listener of its response."""
 
     body: bytes | None = None
     headers: Headers = ()

@@ -205,7 +205,7 @@ class TestOneProcess:
 
 
 def is_refused(port: int) -> bool:
-    """Whether nobody listens there any more, within a while."""
+    """Return whether connections are refused within a while."""
     until = time.monotonic() + SOON
     while time.monotonic() < until:
         try:
@@ -217,7 +217,7 @@ def is_refused(port: int) -> bool:
 
 
 def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:
-    """What was counted is what was logged."""
+    """Metrics and log agree."""
     over = [line for line in lines if line["outcome"] != "own_page"]
     about = [line["compaction"] for line in over]
     paid = [one for one in about if one.get("operation") != "count"]

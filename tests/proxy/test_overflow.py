@@ -1,4 +1,4 @@
-"""What does not fit is sent once more, smaller, also where the first try went up as it came."""
+"""Overflows are sent again, smaller, even if the first attempt was sent unchanged."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("case", OUTPUTS)
 def test_room_for_the_output_is_made_once(case: str, tmp_path: Path):
-    """What an error leaves for the prompt is left, whatever output the request asks for."""
+    """The prompt gets the space that an error names, for any output that the request asks for."""
     store = SQLiteStore(tmp_path / "respool.db")
     middleware = Compactor(
         Decider(WAITING, store),

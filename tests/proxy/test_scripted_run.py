@@ -227,7 +227,7 @@ async def signed(scene: Scene) -> None:
 
 
 async def planned(scene: Scene) -> None:
-    """What a planner makes of it, in all formats."""
+    """Send a growing conversation in all formats, with a pause and an overflow."""
     for format in FORMATS:
         for steps in range(1, 10):
             await scene.send(format, body_of(format, steps), after=20 if steps != 6 else 9_000)

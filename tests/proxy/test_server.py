@@ -94,7 +94,7 @@ def asked(port: int, path: str, **headers: str) -> tuple[int, bytes]:
 
 @pytest.fixture
 def heeding_hang_ups() -> Iterator[None]:
-    """What is started heeds them, also where these tests were started by `nohup`."""
+    """Let child processes handle SIGHUP, even if these tests were started by `nohup`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

@@ -209,7 +209,7 @@ def script_of(one: Shape) -> Callable[[Heard, asyncio.StreamWriter], Awaitable[N
 
 
 async def seen(port: int, method: str) -> Seen:
-    """What httpx sees; afterwards the same client is answered as ever."""
+    """Response that httpx sees; afterwards the same client is answered as before."""
     found = Seen()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SOON) as client:
         body = None if method == "HEAD" else b'{"messages": []}'

@@ -113,7 +113,7 @@ class Served:
         return [len(text) < 1_000 for text in heard]
 
     def ended(self) -> str:
-        """What it had written to standard error when it had ended."""
+        """Standard error of a process that has ended."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.communicate(timeout=SOON)[1]
 

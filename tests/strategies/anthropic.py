@@ -134,7 +134,7 @@ class _Writer:
             self._say("user", pick(step.form, answers, answers, answers[::-1]))
 
     def _opening(self, step: Step) -> list[Block]:
-        """What stands in front of a step's calls."""
+        """Blocks before a step's calls."""
         blocks: list[Block] = []
         if step.compaction:
             blocks.append(_compaction(step.compaction, step.form))

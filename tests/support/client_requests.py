@@ -24,7 +24,7 @@ SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
 def printed(turn: int) -> str:
-    """What a tool printed in this turn: over the cap in some, short in the others."""
+    """Output of a tool in this turn: over the cap in some, short in the others."""
     lines = 1_250 if turn in LONG else 20
     return "\n".join(
         f"{turn}:{n} — gauge {n * 37 % 101} reads {n * 13 % 997} mm" for n in range(lines)
@@ -350,7 +350,7 @@ def gemini_cli(history: Turn) -> dict[str, Any]:
 
 
 class Client(Struct, frozen=True):
-    """How one client writes a request, and how its history grows."""
+    """Request format of one client, and the growth of its history."""
 
     format: FormatName
     request: Callable[[Turn], dict[str, Any]]
@@ -438,7 +438,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def marks(request: dict[str, Any]) -> dict[Path, Any]:
-    """Where cache marks stand, and which."""
+    """Cache breakpoints with their places."""
     return {path: leaf for path, leaf in leaves(request) if any(name in path for name in MARKS)}
 
 

@@ -74,7 +74,7 @@ def part_at(message: Any, *path: str | int) -> Part:
 
 
 def told(message: Any) -> list[tuple[Any, ...]]:
-    """What a part is, where, and what it says; name and id where it has one."""
+    """Kind, place and text of a part; name and id where it has one."""
     return [
         (p.ref.path, p.kind, p.speaker, p.text, *(x for x in (p.name, p.id) if x))
         for p in parts_of(message)

@@ -348,7 +348,7 @@ NEARLY = st.lists(nearly_sound() | nearly_sound() | CONTENTS, max_size=3).flatma
 
 
 def plain_steps(contents: list[Any]) -> int:
-    """How many steps are plain; every one of them must pass every rule."""
+    """Number of plain steps; each of them must pass every rule."""
     seen, count = RuleState(), 0
     for step in split_steps(GeminiCodec(), contents):
         if is_plain(step):
