@@ -34,7 +34,7 @@ from tests.laws.sessions import long_session, prose
 from tests.support.formats import FIELD, FORMATS
 
 EXCHANGES = 36
-MARK = re.compile(rb',\s*"cache_control":\s*\{"type":\s*"ephemeral"\}')
+BREAKPOINT_PATTERN = re.compile(rb',\s*"cache_control":\s*\{"type":\s*"ephemeral"\}')
 # The default; every other preset; and a budget that these sessions exceed, so that they fold.
 POLICIES: dict[str, Policy] = {
     "default": Policy(),
@@ -119,7 +119,7 @@ def bodies(case: str, edited: int | None = None) -> list[bytes]:
             *history[1 + step * edited :],
         ]
     ends = range(1, len(history) + 1, step)
-    return [_marked(case, {**whole, FIELD[format]: history[:end]}) for end in ends]
+    return [_with_breakpoint(case, {**whole, FIELD[format]: history[:end]}) for end in ends]
 
 
 def _said_other(format: str, said: Any) -> list[Any]:
@@ -141,26 +141,26 @@ def _in_blocks(format: str, message: Any) -> Any:
     return {**message, "content": [{"type": "text", "text": words}]}
 
 
-def _marked(case: str, request: dict[str, Any]) -> bytes:
+def _with_breakpoint(case: str, request: dict[str, Any]) -> bytes:
     """The request as its client writes it: some mark the newest block."""
     if case.startswith("anthropic,") and len(request["messages"]) > 1:
         *head, last = request["messages"]
         content = last["content"]
         if isinstance(content, list):
-            marked = {**content[-1], "cache_control": {"type": "ephemeral"}}
-            last = {**last, "content": [*content[:-1], marked]}
+            last_block = {**content[-1], "cache_control": {"type": "ephemeral"}}
+            last = {**last, "content": [*content[:-1], last_block]}
         request = {**request, "messages": [*head, last]}
     return json.dumps(request).encode()
 
 
-def unmarked(body: bytes) -> bytes:
-    return MARK.sub(b"", body)
+def without_breakpoints(body: bytes) -> bytes:
+    return BREAKPOINT_PATTERN.sub(b"", body)
 
 
 def assert_extends(before: Compaction[bytes], after: Compaction[bytes], where: str) -> None:
     if before.report.epochs == after.report.epochs and not _ends_made_up(before):
-        start = unmarked(before.request).removesuffix(b"]}")
-        assert unmarked(after.request).startswith(start), f"{where}: another prefix"
+        start = without_breakpoints(before.request).removesuffix(b"]}")
+        assert without_breakpoints(after.request).startswith(start), f"{where}: another prefix"
 
 
 def assert_sound(case: str, out: Compaction[bytes], body: bytes) -> None:
@@ -217,7 +217,7 @@ def compacted(case: str, kept: int) -> list[bytes]:
     told = [history[0], *_said_other(format, copy.deepcopy(history[0]))]
     left = [*told, *history[-kept * (3 if format == "openai-responses" else 2) :]]
     ends = [at for at, one in enumerate(left, 1) if _is_answer(one)]
-    return [_marked(case, {**whole, FIELD[format]: left[:end]}) for end in ends]
+    return [_with_breakpoint(case, {**whole, FIELD[format]: left[:end]}) for end in ends]
 
 
 @in_turn(["default", "tight, folding", "keen"], 0)

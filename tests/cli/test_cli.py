@@ -578,9 +578,9 @@ class TestBadInput:
             tools=[{"name": "b", "input_schema": {"type": "object"}}],
         )
         assert run("check", "-", data=body).stdout.count("\n") == 10_000
-        mended = run("compact", "-", data=body)
-        assert mended.exit_code == 0
-        assert run("check", "-", data=mended.stdout_bytes).stdout == ""
+        repaired = run("compact", "-", data=body)
+        assert repaired.exit_code == 0
+        assert run("check", "-", data=repaired.stdout_bytes).stdout == ""
 
     @pytest.mark.parametrize("size", [5, pytest.param(100, marks=pytest.mark.slow)])
     def test_takes_a_body_of_100_mb(self, size: int):

@@ -23,7 +23,7 @@ from respool.store import SQLiteStore
 from tests.proxy.sockets import Heard, Reply, all_to, ask, post, upstream
 from tests.support.formats import Exchange, request
 
-KEEN = respool.Policy(
+EAGER_POLICY = respool.Policy(
     cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
 )
 KEY = "sk-ant-a-key-that-nobody-may-see"
@@ -130,7 +130,7 @@ def dashboarded(
     *,
     observe: bool = False,
     token: str | None = None,
-    policy: respool.Policy = KEEN,
+    policy: respool.Policy = EAGER_POLICY,
     port: int = 0,
 ) -> Iterator[Dashboarded]:
     """A proxy with its dashboard, in a thread of its own, for as long as the block lasts."""

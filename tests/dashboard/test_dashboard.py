@@ -26,7 +26,7 @@ from respool.dashboard.queries import ProxyStatus
 from respool.edits import REASONS
 from respool.plugins import installed_version
 from respool.store import SQLiteStore
-from tests.dashboard.support import KEEN, KEY, LONG, Dashboarded, dashboarded, only
+from tests.dashboard.support import EAGER_POLICY, KEY, LONG, Dashboarded, dashboarded, only
 from tests.proxy.sockets import get
 from tests.support.formats import Exchange
 
@@ -71,7 +71,7 @@ class TestData:
 
     def test_an_edit_in_place_of_another_has_both_texts_too(self, tmp_path: Path):
         """It takes out nothing that is not kept already, so nothing else had to be kept with it."""
-        policy = KEEN.replace(passes=("keep_lines", "stub_results"), keep_exchanges=2)
+        policy = EAGER_POLICY.replace(passes=("keep_lines", "stub_results"), keep_exchanges=2)
         steps = [[Exchange(f"make {LONG}", id="call_0", args={"command": "make"})]]
         later = range(1, 5)
         steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in later]
@@ -133,7 +133,7 @@ class TestData:
         assert told["cap_chars"] == {"name": "cap_chars", "value": 500, "origin": "code"}
         assert told["advise"] == {"name": "advise", "value": False, "origin": "default"}
         assert told["passes"]["value"] == ["cap_results"]
-        assert told.keys() | {"tools"} == KEEN.origins().keys()
+        assert told.keys() | {"tools"} == EAGER_POLICY.origins().keys()
 
     def test_what_has_not_changed_is_not_sent_again(self, used: Dashboarded):
         for question in ("overview", "conversations", "notable", "settings"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from respool.store import RequestRecord, SQLiteStore
-from tests.support.client_requests import unmarked
+from tests.support.client_requests import without_breakpoints
 from tests.transcripts.agent import SAID, main_or_sub, write_settings
 from tests.transcripts.drive import installed
 from tests.transcripts.upstream import Answer, Received, Upstream, Usage
@@ -284,7 +284,7 @@ def _wire(body: dict[str, Any]) -> bytes:
     fields = ("messages", "input", "contents")
     head = {key: body[key] for key in ("system", "systemInstruction", "tools") if key in body}
     history = [body[key] for key in fields if key in body]
-    return json.dumps([unmarked(head), unmarked(history)]).encode()
+    return json.dumps([without_breakpoints(head), without_breakpoints(history)]).encode()
 
 
 def _common(one: bytes, other: bytes) -> int:

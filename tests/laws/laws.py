@@ -21,7 +21,7 @@ from respool.shapes.decoration import ESCAPE_CODE, strip_padding, thin_line_numb
 from respool.tokens import counter_for, part_tokens
 from respool.transcript import TranscriptIndex
 from tests.judges import JUDGES
-from tests.laws.spans import same_but_for_marks, spans, spellings
+from tests.laws.spans import same_without_breakpoints, spans, spellings
 from tests.laws.subject import IDLE, ORDINARY, Compact
 from tests.strategies import HISTORY
 from tests.support.timing import ROUNDS, takes_at_most
@@ -43,7 +43,7 @@ def faithful(compact: Compact, format: str, request: Any) -> None:
     sources = {id(message) for message in request[field]}
     fresh = [m for m in out.request[field] if id(m) not in sources]
     touchable = _touchable(out, format, compact(request, policy=IDLE).request[field])
-    touchable += _holds_own_mark(fresh, request[field])
+    touchable += _has_own_breakpoint(fresh, request[field])
     assert len(fresh) <= touchable, "a message that no edit touches is another object"
     for name in request:
         assert name == field or out.request[name] is request[name]
@@ -51,9 +51,9 @@ def faithful(compact: Compact, format: str, request: Any) -> None:
         _keeps_bytes(compact, body, field, touchable)
 
 
-def _holds_own_mark(fresh: Sequence[Any], sources: Sequence[Any]) -> bool:
+def _has_own_breakpoint(fresh: Sequence[Any], sources: Sequence[Any]) -> bool:
     """Return whether a new message differs from its source in a cache breakpoint alone."""
-    return any(same_but_for_marks(one, source) for one in fresh for source in sources)
+    return any(same_without_breakpoints(one, source) for one in fresh for source in sources)
 
 
 def _touchable(out: Compaction[Any], format: str, history: Sequence[Any]) -> int:
@@ -127,7 +127,7 @@ def stable(compact: Compact, format: str, requests: Sequence[Any]) -> None:
         before, after = one.request[field], next_one.request[field]
         assert len(after) >= len(before)
         for said, again in zip(before, after, strict=False):
-            assert same_but_for_marks(said, again)
+            assert same_without_breakpoints(said, again)
 
 
 def _ends_made_up(out: Compaction[Any]) -> bool:

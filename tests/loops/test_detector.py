@@ -364,9 +364,9 @@ def test_it_does_not_nag(steps: list[Any]) -> None:
     spoken: dict[tuple[str, int], int] = {}
     for one in loop_calls(history, ledger).values():
         if one.should_speak:
-            circle = one.kind, one.loop
-            assert one.count > spoken.get(circle, 0) + 1
-            spoken[circle] = one.count
+            looping = one.kind, one.loop
+            assert one.count > spoken.get(looping, 0) + 1
+            spoken[looping] = one.count
 
 
 def _work(of: Callable[[], object]) -> int:

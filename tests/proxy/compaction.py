@@ -25,7 +25,7 @@ from tests.proxy.sockets import SOON, Reply, Script, Standing, ask, post, proxy,
 from tests.store.support import salt_of
 from tests.support.formats import Exchange, request, results
 
-KEEN = respool.Policy(
+EAGER_POLICY = respool.Policy(
     cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
 )
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
@@ -190,7 +190,7 @@ async def compacting(
     salt: bytes | None = None,
     **given: Any,
 ) -> AsyncGenerator[Compacted]:
-    options = CompactionOptions(**{"policy": KEEN, "deadline": SOON, **given})
+    options = CompactionOptions(**{"policy": EAGER_POLICY, "deadline": SOON, **given})
     store = SQLiteStore(folder / "respool.db", wait=wait, salt=salt)
     decider = Unsteady(
         options.policy,

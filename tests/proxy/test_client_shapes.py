@@ -17,7 +17,15 @@ from respool.proxy.server_options import CompactionOptions
 from respool.store import RequestRecord, SQLiteStore
 from tests.proxy.sockets import Heard, ask, post, proxy, run
 from tests.store.support import salt_of
-from tests.support.client_requests import CLIENTS, LONG, Client, grown, marks, spelled, unmarked
+from tests.support.client_requests import (
+    CLIENTS,
+    LONG,
+    Client,
+    breakpoints,
+    grown,
+    spelled,
+    without_breakpoints,
+)
 from tests.support.formats import FIELD
 
 PATHS = {
@@ -31,7 +39,7 @@ COUNTS = {
     "gemini": "/v1beta/models/gemini-2.5-pro:countTokens",
 }
 KEYS = {"anthropic": "x-api-key: one", "gemini": "x-goog-api-key: one"}
-KEEN = respool.Policy(eager=True, reevaluate_tokens=30_000, reevaluate_ratio=0.0)
+EAGER_POLICY = respool.Policy(eager=True, reevaluate_tokens=30_000, reevaluate_ratio=0.0)
 DEFAULT = respool.Policy()
 clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
@@ -74,7 +82,7 @@ def sent(
 def pairs(client: Client, heard: list[Heard], records: list[RequestRecord]) -> Iterator[Any]:
     """Histories that follow one another, without their marks, and whether an epoch is between."""
     field = FIELD[client.format]
-    histories = [unmarked(json.loads(one.body))[field] for one in heard]
+    histories = [without_breakpoints(json.loads(one.body))[field] for one in heard]
     for at in range(1, len(histories)):
         between = records[at].epochs > records[at - 1].epochs
         yield histories[at - 1], histories[at], between
@@ -82,14 +90,14 @@ def pairs(client: Client, heard: list[Heard], records: list[RequestRecord]) -> I
 
 @clients
 def test_what_the_provider_gets_is_valid_and_stable(client: Client, tmp_path: Path):
-    heard, records = sent(client, tmp_path, KEEN, PATHS[client.format])
+    heard, records = sent(client, tmp_path, EAGER_POLICY, PATHS[client.format])
     assert len(heard) == len(records) == 6
     assert {record.fallback for record in records} == {""}
     for one, request in zip(heard, grown(client), strict=True):
         body = json.loads(one.body)
         assert respool.check(one.body) == []
-        assert len([path for path in marks(body) if path[-1] == "type"]) <= 4
-        assert set(marks(body).values()) <= {*marks(request).values(), "ephemeral"}
+        assert len([path for path in breakpoints(body) if path[-1] == "type"]) <= 4
+        assert set(breakpoints(body).values()) <= {*breakpoints(request).values(), "ephemeral"}
     assert records[-1].epochs >= 1
     assert len(heard[-1].body) < len(spelled(client, list(grown(client))[-1])) / 2
     steady = 0
@@ -118,8 +126,8 @@ def test_a_count_is_of_the_projection(name: str, tmp_path: Path):
     counting, sending = tmp_path / "counting", tmp_path / "sending"
     counting.mkdir()
     sending.mkdir()
-    counted, records = sent(client, counting, KEEN, COUNTS[client.format])
-    went, _ = sent(client, sending, KEEN, PATHS[client.format])
+    counted, records = sent(client, counting, EAGER_POLICY, COUNTS[client.format])
+    went, _ = sent(client, sending, EAGER_POLICY, PATHS[client.format])
     assert records == []  # nothing was asked of a model
     for one, other in zip(counted, went, strict=True):
         assert json.loads(one.body) == json.loads(other.body)

@@ -21,8 +21,8 @@ from respool.proxy.middleware import ParsedRequest
 from respool.store import SQLiteStore
 from respool.wire.base import FormatName
 from tests.proxy.compaction import (
+    EAGER_POLICY,
     INVALID,
-    KEEN,
     LONG,
     PATHS,
     Compacted,
@@ -201,7 +201,7 @@ class TestTheColdCache:
         self, tmp_path: Path, format: FormatName, model: str, minutes: int
     ):
         for share, moment in ((0.9, ""), (1.1, "cold")):
-            one = Decider(KEEN, SQLiteStore(tmp_path / f"{share}.db"))
+            one = Decider(EAGER_POLICY, SQLiteStore(tmp_path / f"{share}.db"))
             now = 1_800_000_000.0
             for steps in (1, 2, 3):
                 now += share * minutes * MINUTE
@@ -227,13 +227,15 @@ class TestTheColdCache:
         """Three that share a store take turns; one does all alone."""
         clock = Clock()
         shared = SQLiteStore(tmp_path / "shared.db")
-        replicas = [Decider(KEEN, shared, shared_store=True) for _ in range(2)]
-        alone = Decider(KEEN, SQLiteStore(tmp_path / "alone.db"))
+        replicas = [Decider(EAGER_POLICY, shared, shared_store=True) for _ in range(2)]
+        alone = Decider(EAGER_POLICY, SQLiteStore(tmp_path / "alone.db"))
         for steps in range(1, 9):
             clock.now += 90_000 if steps in (4, 6) else 10
             asked = parsed(said(format, steps), format, None, "owner", clock.now)  # type: ignore[arg-type]
             by_turns = (
-                replicas[steps % 2] if steps != 5 else Decider(KEEN, shared, shared_store=True)
+                replicas[steps % 2]
+                if steps != 5
+                else Decider(EAGER_POLICY, shared, shared_store=True)
             )
             decisions = [by_turns.decide(asked), alone.decide(asked)]
             assert decisions[0].body == decisions[1].body
@@ -248,9 +250,9 @@ class TestTheColdCache:
         told: list[list[tuple[str, str]]] = []
         for shared in (True, False):
             store = SQLiteStore(tmp_path / f"{shared}.db", clock=lambda: 100.0)  # nothing is old
-            turns = [Decider(KEEN, store, shared_store=shared) for _ in range(1 + shared)]
+            turns = [Decider(EAGER_POLICY, store, shared_store=shared) for _ in range(1 + shared)]
             for steps in range(1, 8):
-                who = turns[steps % len(turns)] if steps != 5 else Decider(KEEN, store)
+                who = turns[steps % len(turns)] if steps != 5 else Decider(EAGER_POLICY, store)
                 asked = parsed(said(format, steps), format, None, "owner", 10.0 * steps)  # type: ignore[arg-type]
                 decision = who.decide(asked)
                 who.note_accepted(asked, decision)
@@ -324,7 +326,7 @@ class TestCalibration:
             found = one.compactor._recorder.calibrations.all()
             assert len(found) == 1
             assert next(iter(found.values())).factor > 1.2
-            alone = Decider(KEEN, SQLiteStore(tmp_path / "other.db"))
+            alone = Decider(EAGER_POLICY, SQLiteStore(tmp_path / "other.db"))
             asked = parsed(said("anthropic", 8), "anthropic", None, "owner", 1.0)
             assert one.bodies[-1] == alone.decide(asked).body
 

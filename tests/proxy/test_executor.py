@@ -16,7 +16,7 @@ from respool.proxy.compactor import Executor
 from respool.proxy.decide import Decider
 from respool.store import SQLiteStore
 from tests.cli.test_run import bodies, started
-from tests.proxy.compaction import KEEN, parsed, said
+from tests.proxy.compaction import EAGER_POLICY, parsed, said
 from tests.proxy.program import Client, provider
 from tests.proxy.test_server import SOURCE, served
 from tests.store.support import NOW, OWNER
@@ -147,7 +147,7 @@ sys.exit(3)
 def test_a_fact_that_waits_for_its_thread_is_told_at_the_end(tmp_path: Path):
     """A projection was refused, its original passed, and the proxy ends before the store heard."""
     store = SQLiteStore(tmp_path / "respool.db")
-    decider = Decider(KEEN, store)
+    decider = Decider(EAGER_POLICY, store)
     decision = decider.decide_original(
         parsed(said("anthropic", 2), "anthropic", None, OWNER, NOW), "refused"
     )

@@ -22,8 +22,8 @@ from respool.proxy.recorder import changed_settings, policy_with, project_again
 from tests.providers.signing_provider import BOUND, TOOLS, Signer
 from tests.proxy.compaction import (
     DEADLINE,
+    EAGER_POLICY,
     INVALID,
-    KEEN,
     OVERFLOW,
     Compacted,
     answer,
@@ -187,7 +187,7 @@ class TestLate:
             await one.ask(format, 5)
             (record, *_) = await one.records(3)
             model = "gemini-2.5-pro" if format == "gemini" else None
-            anew = Decider(KEEN, one.store)
+            anew = Decider(EAGER_POLICY, one.store)
             for steps, body in zip((4, 5), one.bodies[1:], strict=True):
                 asked = parsed(said(format, steps), format, model, record.owner, record.time)  # type: ignore[arg-type]
                 decision = anew.decide(asked)
@@ -253,7 +253,7 @@ class TestRefused:
             assert project_again(case) == case.sent
             await until(lambda: one.store.facts(case.conversation).left_alone)
             for shared in (False, True):  # a restart, and another server
-                other = Decider(KEEN, one.store, shared_store=shared)
+                other = Decider(EAGER_POLICY, one.store, shared_store=shared)
                 model = "gemini-2.5-pro" if format == "gemini" else None
                 asked = parsed(said(format, 6), format, model, case.owner, case.time)  # type: ignore[arg-type]
                 assert other.decide(asked).reason == "left alone"

@@ -29,7 +29,7 @@ from respool.proxy.server_options import (
 )
 from respool.store import SQLiteStore
 from tests.dashboard.test_dashboard import QUESTIONS
-from tests.proxy.compaction import KEEN, said
+from tests.proxy.compaction import EAGER_POLICY, said
 from tests.proxy.sockets import Upstream, ask, get, post, proxy, run, until, upstream
 from tests.proxy.test_tracing import collector
 from tests.store.support import bytes_of
@@ -336,7 +336,7 @@ async def of_three(
             app = App(options, log=write)
         else:
             store = SQLiteStore(folder / "respool.db")
-            app = build_app(options, CompactionOptions(policy=KEEN), write, store=store)
+            app = build_app(options, CompactionOptions(policy=EAGER_POLICY), write, store=store)
         async with serving(app) as running:
             yield running, heard, entries
 

@@ -26,7 +26,7 @@ from tests.store.support import record
 from tests.support.formats import Exchange, request
 
 LONG = "".join(f"line {number} of a long output\n" for number in range(200))
-KEEN = (
+EAGER_POLICY = (
     "--set",
     "cap_chars=500",
     "--set",
@@ -67,7 +67,9 @@ def marked(body: bytes) -> bytes:
     return json.dumps(asked).encode()
 
 
-def options(behind: Provider, *more: str, policy: tuple[str, ...] = KEEN) -> tuple[str, ...]:
+def options(
+    behind: Provider, *more: str, policy: tuple[str, ...] = EAGER_POLICY
+) -> tuple[str, ...]:
     patient = ("--deadline", "30")  # nothing is late, however slow the machine
     return ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}", *patient, *policy, *more)
 
@@ -280,7 +282,9 @@ def check_lines(lines: list[dict[str, Any]]) -> None:
 
 class TestReplicas:
     @pytest.mark.parametrize(
-        "policy", [KEEN, pytest.param(TIGHT, marks=pytest.mark.slow)], ids=["eager", "tight"]
+        "policy",
+        [EAGER_POLICY, pytest.param(TIGHT, marks=pytest.mark.slow)],
+        ids=["eager", "tight"],
     )
     def test_one_conversation_is_the_same_whoever_answers(
         self, tmp_path: Path, policy: tuple[str, ...]
@@ -309,7 +313,7 @@ class TestReplicas:
                 written.close()
         assert behind.heard == alone
         assert sum(map(len, alone)) < 0.9 * sum(map(len, steps))
-        if policy is KEEN:  # under the other there are epochs
+        if policy is EAGER_POLICY:  # under the other there are epochs
             check_prefixes(alone)
 
     def test_what_one_server_learns_holds_for_all(self, tmp_path: Path):

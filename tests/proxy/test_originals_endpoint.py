@@ -18,7 +18,7 @@ from respool.proxy.log import LogEntry
 from respool.proxy.server import RunningServer, serving
 from respool.proxy.server_options import CompactionOptions, ServerOptions
 from respool.store import SQLiteStore
-from tests.proxy.compaction import KEEN, PATHS, STEPS, said
+from tests.proxy.compaction import EAGER_POLICY, PATHS, STEPS, said
 from tests.proxy.sockets import all_to, ask, get, post, upstream
 from tests.store.support import by_ref
 from tests.support.formats import FORMATS, results
@@ -35,7 +35,10 @@ def key(format: str, value: str) -> str:
 
 @asynccontextmanager
 async def running(
-    path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None = None, policy: Policy = KEEN
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    token: str | None = None,
+    policy: Policy = EAGER_POLICY,
 ) -> AsyncGenerator[tuple[RunningServer, list[LogEntry], Any]]:
     monkeypatch.setenv("RESPOOL_STORE", str(path))
     records: list[LogEntry] = []

@@ -151,7 +151,7 @@ async def served(store: Path, folder: Path, *options: str) -> AsyncGenerator[Ser
 def test_it_starts_says_so_and_passes_requests_on(tmp_path: Path, fault: Any, word: str):
     store = tmp_path / "state" / "respool.db"
 
-    async def act(mended: contextlib.ExitStack) -> None:
+    async def act(repaired: contextlib.ExitStack) -> None:
         async with served(store, tmp_path) as one:
             for steps in (3, 4):
                 reply = await one.ask(steps)
@@ -161,7 +161,7 @@ def test_it_starts_says_so_and_passes_requests_on(tmp_path: Path, fault: Any, wo
             assert (health["status"], health["store"]) == ("degraded", word)
             overview = await one.look("/respool/api/overview")
             assert "cannot be used" in overview["store"]["trouble"]
-            mended.close()
+            repaired.close()
             await recovered(one)
             health = await one.look("/healthz")
             assert (health["status"], health["store"]) == ("ok", "ok")
@@ -173,9 +173,9 @@ def test_it_starts_says_so_and_passes_requests_on(tmp_path: Path, fault: Any, wo
             line["compaction"].get("fallback") for line in logged if "compaction" in line
         ]
 
-    with contextlib.ExitStack() as mended:
-        mended.enter_context(fault(store))
-        asyncio.run(asyncio.wait_for(act(mended), 90))
+    with contextlib.ExitStack() as repaired:
+        repaired.enter_context(fault(store))
+        asyncio.run(asyncio.wait_for(act(repaired), 90))
 
 
 async def recovered(one: Served) -> None:

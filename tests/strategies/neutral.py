@@ -113,7 +113,7 @@ class Conversation:
     compacted: str | None  # a summary that stands in place of what was there before
     ids: bool  # whether the wire's optional ids are sent
     signed: bool  # whether reasoning comes with signatures where they are optional
-    marks: int  # which habit of placing cache marks
+    breakpoint_style: int  # which habit of placing cache marks
     form: int
     alone: bool = False  # sent once, and not part of a growing row of requests
     pending: bool = False  # ends right behind the last step's calls
@@ -312,7 +312,7 @@ def conversations(draw: DrawFn) -> Conversation:
         compacted=_short(draw) if odds.one_in(8) else None,
         ids=odds.one_in(2),
         signed=odds.one_in(2),
-        marks=draw(forms) % 5,
+        breakpoint_style=draw(forms) % 5,
         form=draw(forms),
         alone=True,
     )
