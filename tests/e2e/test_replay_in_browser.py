@@ -103,7 +103,9 @@ class TestHeadline:
         verdict = seen.texts(".verdict")[0].replace("\u00a0", " ")
         count = conversation_count(forty.sessions)
         assert seen.texts("h1") == [f"{count}\u00a0conversations cost ${money:,.2f}"]
-        assert "Below they are 40\u00a0sessions" in " ".join(seen.texts("#headline .note"))
+        assert "Below they are listed as 40\u00a0sessions" in " ".join(
+            seen.texts("#headline .note")
+        )
         assert verdict.startswith(f"safe would have saved {saved:.1f} % of it")
         assert f"{forty.totals[1].lost_turns} later turns" in verdict
 

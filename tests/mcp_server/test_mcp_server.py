@@ -286,7 +286,7 @@ def test_an_agent_follows_a_marker_that_the_proxy_has_set(
             port, post("/v1/messages", json.dumps(whole).encode(), "x-api-key: k")
         )
         assert reply.status == 200
-        return results("anthropic", json.loads(behind.heard[-1].body))
+        return results("anthropic", json.loads(behind.received[-1].body))
 
     async def run() -> None:
         async with (

@@ -31,8 +31,20 @@ from respool.proxy.app import App
 from respool.proxy.log import JSONFormatter
 from respool.proxy.server import serving
 from respool.proxy.server_options import ServerOptions, TransferLimits
-from tests.proxy.compaction import Compacted, compacting, drive, said
-from tests.proxy.sockets import CHUNKED, OK, SOON, Heard, all_to, ask, get, post, proxy, run, say
+from tests.proxy.compaction import Compacted, compacting, drive, request_body
+from tests.proxy.sockets import (
+    CHUNKED,
+    OK,
+    SOON,
+    ReceivedRequest,
+    all_to,
+    ask,
+    get,
+    post,
+    proxy,
+    reply_with,
+    run,
+)
 
 TOKEN = "a-token-of-enough-length"
 PIECES = [
@@ -63,9 +75,9 @@ def test_what_comes_behind_a_body_is_no_header(together: bool):
     async def case() -> None:
         async with proxy() as standing:
             assert (await ask(standing.port, raw)).status == 200
-            (heard,) = standing.behind.heard
-            assert heard.body == b"hi"
-            assert {name.lower() for name, _ in heard.headers} == {"host", "content-length"}
+            (received,) = standing.behind.received
+            assert received.body == b"hi"
+            assert {name.lower() for name, _ in received.headers} == {"host", "content-length"}
         async with proxy(token=TOKEN) as standing:
             behind = with_trailers("/v1/x", f"X-Respool-Token: {TOKEN}".encode())
             assert (await ask(standing.port, behind)).status == 401
@@ -75,7 +87,7 @@ def test_what_comes_behind_a_body_is_no_header(together: bool):
                 await asyncio.sleep(0.05)
             assert b" 401 " in await reader.readuntil(b"\r\n")
             writer.close()
-            assert standing.behind.heard == []
+            assert standing.behind.received == []
 
     run(case)
 
@@ -108,15 +120,15 @@ def test_what_two_could_read_differently_is_read_by_nobody(rest: bytes):
             reply = await ask(standing.port, raw + smuggled)
             assert reply.status == 400
             assert (b"connection", b"close") in reply.headers
-            assert standing.behind.heard == []
+            assert standing.behind.received == []
 
     run(case)
 
 
 def test_requests_sent_ahead_are_answered_in_their_order():
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.1 if heard.target == "/v1/a" else 0)
-        body = heard.target.encode() + heard.body
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.1 if received.target == "/v1/a" else 0)
+        body = received.target.encode() + received.body
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     async def case() -> None:
@@ -134,8 +146,8 @@ def test_requests_sent_ahead_are_answered_in_their_order():
     run(case)
 
 
-def echo(heard: Heard, writer: asyncio.StreamWriter) -> Awaitable[None]:
-    body = heard.target.encode() + heard.body[:9]
+def echo(received: ReceivedRequest, writer: asyncio.StreamWriter) -> Awaitable[None]:
+    body = received.target.encode() + received.body[:9]
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     return asyncio.sleep(0)
 
@@ -188,9 +200,9 @@ HALF_CLOSED = {
 def test_a_client_that_sends_nothing_more_still_gets_its_answer(name: str):
     raw, expected = HALF_CLOSED[name]
 
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.7)
-        await echo(heard, writer)
+        await echo(received, writer)
 
     async def case() -> None:
         async with proxy(script) as standing:
@@ -212,8 +224,8 @@ def test_a_client_that_sends_nothing_more_still_gets_its_answer(name: str):
 def test_requests_sent_ahead_may_offer_an_upgrade(blank: bytes):
     """As Java's client does with every one; its body belongs to it all the same."""
 
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        body = heard.target.encode() + heard.body
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        body = received.target.encode() + received.body
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     async def case() -> None:
@@ -253,7 +265,7 @@ def test_a_transfer_coding_that_is_not_understood_is_said_not_to_be(coding: str)
         async with proxy() as standing:
             head = f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n"
             assert (await ask(standing.port, head.encode() + chunked(b"hi"))).status == 501
-            assert standing.behind.heard == []
+            assert standing.behind.received == []
 
     run(case)
 
@@ -288,7 +300,7 @@ def test_a_fault_of_respools_own_is_answered_and_logged_without_what_it_says(
 )
 def test_a_client_of_http_1_0_gets_no_chunks_and_the_end_is_the_end(answer: bytes, keeping: str):
     async def case() -> None:
-        async with proxy(say(answer)) as standing:
+        async with proxy(reply_with(answer)) as standing:
             raw = f"GET /v1/x HTTP/1.0\r\n{keeping}\r\n".encode()
             reply = await ask(standing.port, raw, quiet=2.0)
             assert reply.status == int(answer[9:12])
@@ -314,7 +326,7 @@ INTERIM = [
 @pytest.mark.parametrize("before", INTERIM)
 def test_interim_answers_are_passed_over(before: bytes):
     async def case() -> None:
-        async with proxy(say(before + OK)) as standing:
+        async with proxy(reply_with(before + OK)) as standing:
             reply = await ask(standing.port, post("/v1/x"))
             assert (reply.status, reply.body) == (200, b"ok")
 
@@ -329,7 +341,7 @@ def test_an_answer_without_a_body_leaves_the_connection_open(status: int, length
     head = b"HTTP/1.1 %d .\r\nETag: x\r\n%s\r\n" % (status, length)
 
     async def case() -> None:
-        async with proxy(say(head, OK)) as standing:
+        async with proxy(reply_with(head, OK)) as standing:
             reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
             writer.write(get("/v1/x"))
             first = await reader.readuntil(b"\r\n\r\n")
@@ -360,7 +372,7 @@ def test_an_answer_without_a_body_leaves_the_connection_open(status: int, length
 )
 def test_an_answer_that_no_client_could_read_is_told_as_such(answer: bytes):
     async def case() -> None:
-        async with proxy(say(answer)) as standing:
+        async with proxy(reply_with(answer)) as standing:
             reply = await ask(standing.port, post("/v1/messages", b"{}", "x-api-key: k"))
             assert reply.status == 502
             error = json.loads(reply.body)
@@ -393,7 +405,7 @@ def test_an_odd_answer_comes_down_and_its_connection_is_used_no_more(name: str):
     answer, status = ODD[name]
 
     async def case() -> None:
-        async with proxy(say(answer, OK)) as standing:
+        async with proxy(reply_with(answer, OK)) as standing:
             reply = await ask(standing.port, post("/v1/x"))
             body = reply.joined if b"chunks" in name.encode() else reply.body
             assert (reply.status, body) == (status, b"hi")
@@ -401,16 +413,16 @@ def test_an_odd_answer_comes_down_and_its_connection_is_used_no_more(name: str):
             assert lengths == ([] if "chunks" in name else [b"2"])
             second = await ask(standing.port, post("/v1/y"))
             assert (second.status, second.body) == (200, b"ok")
-            assert (standing.behind.connections, len(standing.behind.heard)) == (2, 2)
+            assert (standing.behind.connections, len(standing.behind.received)) == (2, 2)
             assert [one.outcome for one in standing.records] == ["complete", "complete"]
 
     run(case)
 
 
 def test_what_comes_over_an_idle_connection_answers_nothing():
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
-        if heard.target == "/v1/a":
+        if received.target == "/v1/a":
             await asyncio.sleep(0.1)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
 
@@ -425,7 +437,7 @@ def test_what_comes_over_an_idle_connection_answers_nothing():
 
 
 def test_an_answer_without_a_length_did_not_end_where_its_connection_broke():
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
         await writer.drain()
         await asyncio.sleep(0.1)
@@ -447,7 +459,7 @@ def test_a_header_that_cannot_be_sent_costs_itself_and_not_the_answer():
     head = b"HTTP/1.1 200 OK\r\nX-A: b\x01c\r\nX-Latin: \xe9\xff\r\nContent-Length: 2\r\n\r\nok"
 
     async def case() -> None:
-        async with proxy(say(head)) as standing:
+        async with proxy(reply_with(head)) as standing:
             reply = await ask(standing.port, get("/v1/x"))
             assert (reply.status, reply.body) == (200, b"ok")
             names = dict(reply.headers)
@@ -464,7 +476,7 @@ def test_events_come_down_byte_for_byte(framing: str, packed: bool, tmp_path: Pa
     extra = b"Content-Encoding: gzip\r\n" if packed else b""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + extra
 
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         if framing == "chunked":
             writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
             for piece in pieces:
@@ -497,9 +509,9 @@ def test_an_error_of_any_size_comes_down_as_it_was_sent(tmp_path: Path, size: in
             assert (reply.status, reply.body == body) == (429, True)
             assert dict(reply.headers)[b"retry-after"] == b"7"
         assert len(one.bodies) == 2
-        assert len(one.bodies[1]) < len(said("anthropic", 3))
+        assert len(one.bodies[1]) < len(request_body("anthropic", 3))
 
-    drive(tmp_path, act, script=say(head % len(body) + body))
+    drive(tmp_path, act, script=reply_with(head % len(body) + body))
 
 
 @pytest.mark.parametrize(("status", "sent"), [(429, 1), (400, 2)])
@@ -509,7 +521,7 @@ def test_an_error_that_does_not_end_is_passed_down_as_it_comes(
     """A refused projection is followed by its original all the same: that much is known of it."""
     come = asyncio.Event()
 
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         head = b"HTTP/1.1 %d .\r\nTransfer-Encoding: chunked\r\n\r\n" % status
         writer.write(head + b"6\r\nnot ye\r\n")
         await come.wait()
@@ -517,7 +529,7 @@ def test_an_error_that_does_not_end_is_passed_down_as_it_comes(
 
     async def act(one: Compacted) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
-        writer.write(post("/v1/messages", said("anthropic", 3), "x-api-key: one"))
+        writer.write(post("/v1/messages", request_body("anthropic", 3), "x-api-key: one"))
         assert b" %d " % status in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
         come.set()
         assert (await reader.readuntil(b"0\r\n\r\n")).replace(b"\r\n", b"") == b"6not ye1t0"

@@ -183,7 +183,7 @@ class TestOneProcess:
             asking = threading.Thread(target=lambda: got.append(Client(port).post(said(3))))
             asking.start()
             until = time.monotonic() + SOON
-            while not behind.heard and time.monotonic() < until:
+            while not behind.received and time.monotonic() < until:
                 time.sleep(0.01)
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
@@ -299,7 +299,7 @@ class TestReplicas:
                 client = Client(port)
                 for body in steps:
                     assert client.post(body)[0] == 200
-            alone, behind.heard = behind.heard, []
+            alone, behind.received = behind.received, []
             store = {"RESPOOL_STORE": str(tmp_path / "two.db")}
             more = options(behind, "--quiet", "--shared-store", policy=policy)
             with served(*more, **store) as (_, one), served(*more, **store) as (_, other):
@@ -311,7 +311,7 @@ class TestReplicas:
                         lambda at=at: sum(one.requests for one in written.conversations(None)) > at
                     )
                 written.close()
-        assert behind.heard == alone
+        assert behind.received == alone
         assert sum(map(len, alone)) < 0.9 * sum(map(len, steps))
         if policy is EAGER_POLICY:  # under the other there are epochs
             check_prefixes(alone)
@@ -325,18 +325,18 @@ class TestReplicas:
             first, second = map(Client, ports)
             for client, steps in ((first, 1), (second, 2), (first, 3)):
                 assert client.post(said(steps))[0] == 200
-            assert len(behind.heard[-1]) < len(said(3))
+            assert len(behind.received[-1]) < len(said(3))
             behind.refuses = lambda body: b"[respool:" in body
-            behind.heard = []
+            behind.received = []
             assert first.post(said(4))[0] == 200  # the second try, as it came
-            assert [body == said(4) for body in behind.heard] == [False, True]
+            assert [body == said(4) for body in behind.received] == [False, True]
             learnt = SQLiteStore(tmp_path / "respool.db")
             (name,) = eventually(lambda: [one.name for one in learnt.conversations(None)])
             eventually(lambda: learnt.facts(name).left_alone)
             learnt.close()
-            behind.heard = []
+            behind.received = []
             assert second.post(said(5))[0] == 200
-            assert behind.heard == [said(5)]
+            assert behind.received == [said(5)]
             counted = [numbers(client.get("/metrics")[1]) for client in (first, second)]
             assert counted[0]["respool_retries_total", ("invalid",)] == 1
             assert counted[0]["respool_fallbacks_total", ("refused",)] == 1

@@ -397,7 +397,7 @@ class TestDeleted:
             one.kill()
             thread.join()
             one.communicate()
-        texts = by_ref(*(text_of(number) for heard, number in said if heard > over))
+        texts = by_ref(*(text_of(number) for received, number in said if received > over))
         assert texts
         store = SQLiteStore(path)
         assert store.readable_refs(texts, OWNER) == texts.keys()
