@@ -95,7 +95,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """How far a round of requests is; every client of it asks before it asks."""
+    """Progress of a round of requests, shared by its clients."""
 
     def __init__(self, most: int, clients: int) -> None:
         self.good = self.bad = self.asked = 0

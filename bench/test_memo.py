@@ -1,4 +1,4 @@
-"""How much memory the memo takes."""
+"""Memory of the memo."""
 
 from __future__ import annotations
 

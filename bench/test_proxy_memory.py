@@ -12,7 +12,7 @@ import pytest
 
 from respool.proxy.usage import MAX_MEMBER_BYTES, MAX_VALUE_BYTES
 from respool.wire.layout import LayoutCache
-from tests.proxy.compaction import Compacted, drive, said
+from tests.proxy.compaction import Compacted, drive, request_body
 from tests.proxy.sockets import SOON, until
 from tests.proxy.test_usage import long_answers, read
 
@@ -26,10 +26,10 @@ def test_memory_is_flat(tmp_path: Path):
         async def some(first: int) -> None:
             for number in range(first, first + 60):
                 for steps in (2, 3):
-                    body: Any = json.loads(said("anthropic", steps))
+                    body: Any = json.loads(request_body("anthropic", steps))
                     body["messages"][0]["content"] = f"task {number}"
                     await one.send("anthropic", json.dumps(body).encode())
-            one.standing.behind.heard.clear()
+            one.standing.behind.received.clear()
             one.standing.behind.writers.clear()
             one.standing.records.clear()
             await until(lambda: not one.compactor._recorder._ended)

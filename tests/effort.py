@@ -1,4 +1,4 @@
-"""How many examples are drawn: all of them with `make laws`, else enough to see most faults."""
+"""Number of examples: all of them with `make laws`, else enough to find most faults."""
 
 from __future__ import annotations
 

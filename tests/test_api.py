@@ -193,12 +193,12 @@ def _answers(format: str, message: Any) -> bool:
     return bool(results(format, {FIELD[format]: [message]}))
 
 
-_MARK = {"cache_control": {"type": "ephemeral"}}
+_BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
 
 
-def _marked(role: str, number: int, marks: int) -> dict[str, Any]:
-    block = {"type": "text", "text": f"turn {number}"} | _MARK
-    return {"role": role, "content": [block] * marks}
+def _with_breakpoints(role: str, number: int, breakpoints: int) -> dict[str, Any]:
+    block = {"type": "text", "text": f"turn {number}"} | _BREAKPOINT
+    return {"role": role, "content": [block] * breakpoints}
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,9 @@ def _marked(role: str, number: int, marks: int) -> dict[str, Any]:
                 "messages": [
                     {"role": "user", "content": "Go."},
                     {"role": "assistant", "content": "Going."},
-                    _marked("user", 2, 1),
-                    _marked("assistant", 3, 2),
-                    _marked("user", 4, 2),
+                    _with_breakpoints("user", 2, 1),
+                    _with_breakpoints("assistant", 3, 2),
+                    _with_breakpoints("user", 4, 2),
                 ],
             },
             {("A21", "messages[2]")},

@@ -136,21 +136,21 @@ def test_thousands_of_calls_in_one_message(format: str, count: int) -> None:
     out = respool.compact(request(format, "go", many, "more"), format=format)
     lost = request(format, "go", many)
     lost[next(k for k in ("messages", "input", "contents") if k in lost)].pop()
-    mended = respool.repair(lost, format=format)
+    repaired = respool.repair(lost, format=format)
     assert time.process_time() - start < count / 500
     assert respool.check(out.request, format=format) == []
-    assert mended.request
+    assert repaired.request
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_history_broken_everywhere_is_mended_in_linear_time(format: str, times: int) -> None:
-    def mended(body: bytes) -> None:
+    def repaired(body: bytes) -> None:
         out = respool.compact(body, format=format, memo=None)
         assert respool.check(out.request, format=format) == []
 
     short, long = (json.dumps(broken_session(format, n)).encode() for n in (200, 200 * times))
-    takes_at_most(3 * times, lambda: mended(long), lambda: mended(short))
+    takes_at_most(3 * times, lambda: repaired(long), lambda: repaired(short))
 
 
 def megabytes(count: int) -> bytes:

@@ -20,13 +20,13 @@ from tests.support.client_requests import (
     Client,
     Path,
     Turn,
+    breakpoints,
     developer,
     grown,
     leaves,
-    marks,
     spelled,
     text,
-    unmarked,
+    without_breakpoints,
 )
 from tests.support.formats import FIELD
 
@@ -36,7 +36,7 @@ clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 
 def to_be_clipped(client: Client, request: dict[str, Any]) -> set[Path]:
-    """Where results over the cap stand that the model has seen."""
+    """Places of results over the cap that the model has seen."""
     field = FIELD[client.format]
     history = request[field]
     made = PROVIDERS[client.format].codec.is_model_made
@@ -53,7 +53,7 @@ def test_is_told_apart_and_valid_as_it_comes(client: Client) -> None:
         assert respool.check(body) == []
         assert respool.repair(body).request is body
     *_, last = grown(client)
-    assert len([path for path in marks(last) if path[-1] == "type"]) == client.marks
+    assert len([path for path in breakpoints(last) if path[-1] == "type"]) == client.breakpoints
 
 
 @clients
@@ -93,11 +93,11 @@ def test_untouched_messages_keep_their_bytes(client: Client) -> None:
 
 @clients
 def test_the_projection_is_valid_and_keeps_the_marks(client: Client) -> None:
-    assert client.marks <= 4
+    assert client.breakpoints <= 4
     for request in grown(client):
         out = respool.compact(request, policy=AT_ONCE, memo=None).request
         assert respool.check(out) == []
-        assert marks(out) == marks(request)
+        assert breakpoints(out) == breakpoints(request)
     *_, last = grown(client)
     assert judge(client.format, respool.compact(last, policy=AT_ONCE).request) == judge(
         client.format, last
@@ -118,7 +118,7 @@ def test_warm_is_cold_and_projections_extend_one_another(client: Client) -> None
         assert warm.request == cold.request
         assert warm.report == cold.report
         assert warm.originals == cold.originals
-        history = unmarked(json.loads(warm.request))[field]
+        history = without_breakpoints(json.loads(warm.request))[field]
         if earlier is not None and earlier[0] == warm.report.epochs:
             assert history[: len(earlier[1])] == earlier[1]
         earlier = warm.report.epochs, history
@@ -150,13 +150,13 @@ def test_a_lost_result_is_mended_and_nothing_else(client: Client) -> None:
     words = ASKED if client.format != "gemini" else [{"role": "user", "parts": [{"text": "No."}]}]
     stopped = {**request, field: [*request[field][: last + 1], *words]}
     assert {problem.code for problem in respool.check(stopped)} & {"A1", "C1", "R1", "G1"}
-    mended = respool.repair(stopped)
-    assert respool.check(mended.request) == []
-    assert not judge(client.format, mended.request) or judge(client.format, stopped)
-    kept = [message for message in mended.request[field] if message in stopped[field]]
+    repaired = respool.repair(stopped)
+    assert respool.check(repaired.request) == []
+    assert not judge(client.format, repaired.request) or judge(client.format, stopped)
+    kept = [message for message in repaired.request[field] if message in stopped[field]]
     assert kept[: last + 1] == stopped[field][: last + 1], "all that was there stays, in its order"
-    assert respool.repair(stopped).request == mended.request
-    assert respool.repair(mended.request).request is mended.request
+    assert respool.repair(stopped).request == repaired.request
+    assert respool.repair(repaired.request).request is repaired.request
 
 
 def test_claude_codes_own_compaction_is_left_whole() -> None:

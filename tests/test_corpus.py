@@ -17,7 +17,7 @@ from respool.engine import Compaction
 from respool.markers import reference
 from respool.policy import PRESETS
 from respool.providers.anthropic.request_rules import MAX_BREAKPOINTS
-from tests.corpus.sessions import MARK, READERS, History, corpus, encode, sessions, shards
+from tests.corpus.sessions import BREAKPOINT, READERS, History, corpus, encode, sessions, shards
 from tests.judges import judge
 from tests.laws import laws
 from tests.laws.subject import Compact
@@ -97,7 +97,7 @@ under_policies = pytest.mark.parametrize(
 
 
 def under(policy: Policy) -> Compact:
-    """What the laws take for a compactor: the public one, under this policy."""
+    """Compactor for the laws: the public one, under this policy."""
 
     usual = policy
 
@@ -135,10 +135,10 @@ def test_last_requests(shard: Shard, policy: Policy) -> None:
         laws.small(run, history.format, request)
         laws.reversible(run, history.format, request)
         laws.honest(run, history.format, request)
-        mended = repair(request).request
-        assert repair(mended).request is mended, history.id
-        laws.faithful(run, history.format, mended)
-        assert_shaped_stay(run, mended)
+        repaired = repair(request).request
+        assert repair(repaired).request is repaired, history.id
+        laws.faithful(run, history.format, repaired)
+        assert_shaped_stay(run, repaired)
         laws.keeps_what_is_shaped(run, history.format, request)
         assert_bytes_are_objects(run, request)
 
@@ -188,7 +188,9 @@ def test_every_request(shard: Shard, policy: Policy) -> None:
         for number, body in enumerate(history.bodies()):
             out = compact(body, policy=policy, memo=memo)
             assert out.report.format == history.format, f"{history.id}, request {number}"
-            assert_marks(out.request.count(MARK), body.count(MARK), f"{history.id}, {number}")
+            assert_breakpoints(
+                out.request.count(BREAKPOINT), body.count(BREAKPOINT), f"{history.id}, {number}"
+            )
             if before is not None:
                 assert_extends(before, out, f"{history.id}, request {number}")
             if number % COLD == 0 or number == len(history.cuts) - 1:
@@ -198,7 +200,7 @@ def test_every_request(shard: Shard, policy: Policy) -> None:
             before = out
 
 
-def assert_marks(after: int, before: int, where: str) -> None:
+def assert_breakpoints(after: int, before: int, where: str) -> None:
     """At most one mark is ours, and a request never has more than four, unless it came so."""
     assert before <= after <= max(before, min(MAX_BREAKPOINTS, before + 1)), f"{where}: marks"
 
@@ -206,10 +208,10 @@ def assert_marks(after: int, before: int, where: str) -> None:
 def assert_extends(before: Compaction[bytes], after: Compaction[bytes], where: str) -> None:
     """Between epochs, a projection begins with the one before it, cache marks aside."""
     if before.report.epochs == after.report.epochs and not laws._ends_made_up(before):
-        start = unmarked(before.request).removesuffix(b"]}")
-        assert unmarked(after.request).startswith(start), f"{where}: another prefix"
+        start = without_breakpoints(before.request).removesuffix(b"]}")
+        assert without_breakpoints(after.request).startswith(start), f"{where}: another prefix"
 
 
-def unmarked(body: bytes) -> bytes:
+def without_breakpoints(body: bytes) -> bytes:
     """A body without cache marks; inside of a string, quotes would be escaped."""
-    return body.replace(MARK, b"")
+    return body.replace(BREAKPOINT, b"")

@@ -48,7 +48,7 @@ CODE = re.compile(r"[ACRG]\d+a?")
 
 
 def run(pipeline: str) -> str:
-    """What a pipeline of respool commands prints, standard error included."""
+    """Output of a pipeline of respool commands, standard error included."""
     output, said = b"", ""
     for command in pipeline.split(" | "):
         name, *arguments = shlex.split(command)

@@ -21,7 +21,7 @@ from tests.laws.sessions import long_session
 from tests.support.fallback import apply_known_edits, restore_original
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 
-KEEN = respool.Policy(
+EAGER_POLICY = respool.Policy(
     cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
 )
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
@@ -33,7 +33,7 @@ def said(format: str, steps: int) -> bytes:
 
 
 def compacted(format: str, body: bytes, **given: Any) -> bytes:
-    return respool.compact(body, format=format, policy=KEEN, **given).request
+    return respool.compact(body, format=format, policy=EAGER_POLICY, **given).request
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -42,7 +42,7 @@ class TestKnownEdits:
         memo = Memo()
         sent = json.loads(compacted(format, said(format, 3), memo=memo))
         late = apply_known_edits(
-            said(format, 5), format=format, policy=KEEN, facts=Facts(), memo=memo
+            said(format, 5), format=format, policy=EAGER_POLICY, facts=Facts(), memo=memo
         )
         assert late is not None
         texts = results(format, json.loads(late.compaction.request))
@@ -55,7 +55,7 @@ class TestKnownEdits:
         memo = Memo()
         compacted(format, said(format, 3), memo=memo)
         late = apply_known_edits(
-            said(format, 4), format=format, policy=KEEN, facts=Facts(), memo=memo
+            said(format, 4), format=format, policy=EAGER_POLICY, facts=Facts(), memo=memo
         )
         assert late is not None
         assert len(late.facts.skipped) == 1
@@ -67,7 +67,7 @@ class TestKnownEdits:
         memo = Memo()
         compacted(format, said(format, 3), memo=memo)
         late = apply_known_edits(
-            said(format, 4), format=format, policy=KEEN, facts=Facts(), memo=memo
+            said(format, 4), format=format, policy=EAGER_POLICY, facts=Facts(), memo=memo
         )
         assert late is not None
         warm = compacted(format, said(format, 5), facts=late.facts, memo=memo)
@@ -76,7 +76,7 @@ class TestKnownEdits:
 
     def test_nothing_is_known_of_a_new_conversation(self, format: str):
         known = apply_known_edits(
-            said(format, 3), format=format, policy=KEEN, facts=Facts(), memo=Memo()
+            said(format, 3), format=format, policy=EAGER_POLICY, facts=Facts(), memo=Memo()
         )
         assert known is None
 
@@ -84,7 +84,7 @@ class TestKnownEdits:
         memo = Memo()
         sent = compacted(format, said(format, 3), memo=memo)
         again = apply_known_edits(
-            said(format, 3), format=format, policy=KEEN, facts=Facts(), memo=memo
+            said(format, 3), format=format, policy=EAGER_POLICY, facts=Facts(), memo=memo
         )
         assert again is not None
         assert again.compaction.request == sent
@@ -148,7 +148,7 @@ LONG_OVERRUN = {format: long_session(format, 40, result=2_000) for format in FOR
 
 
 def tokens(format: str, body: Any) -> int:
-    """How many tokens a request has, by the report of a run that does nothing."""
+    """Tokens of a request, by the report of a run that does nothing."""
     policy = Policy(passes=(), repair=False)
     return respool.compact(body, format=format, policy=policy, memo=None).report.tokens_after
 
@@ -299,7 +299,7 @@ def test_what_is_left_alone_or_passed_over_is_never_refused(format: str) -> None
 
 @formats
 def test_a_plan_is_made_all_the_same(format: str) -> None:
-    """Who asks what would be done is told; only a request that would go out is refused."""
+    """A plan is reported; only a request that would be sent is refused."""
     body = request(format, WORDS * 400, [Exchange("x", id="a")])
     assert respool.plan(body, format=format, policy=Policy(budget=2_000), memo=None).edits == ()
 

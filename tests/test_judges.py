@@ -504,6 +504,6 @@ LAZY = [
 
 @pytest.mark.parametrize(("sdk_type", "body", "path"), LAZY)
 def test_the_plain_types_would_not_see_it(sdk_type: str, body: Body, path: Path) -> None:
-    """Why the schemas are rewritten: as they come, pydantic does not look into these lists."""
+    """The schemas must be rewritten: pydantic does not look into these lists by itself."""
     module, _, name = sdk_type.rpartition(".")
     TypeAdapter(getattr(late(module), name)).validate_python(_with(body, path, GONE))

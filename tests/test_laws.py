@@ -88,7 +88,7 @@ def hold(name: str, example: Example, idle: Idle) -> None:
 
 
 def hold_shaping(name: str, compact: Once, example: Example) -> None:
-    """What holds of a single pass that shapes parts."""
+    """Laws of a single pass that shapes parts."""
     format, (passes, _) = example.format, CASES[name]
     priced = compactor(*passes, format=format, usual=PRICED)
     for request in listed(example.whole, example.broken):

@@ -241,7 +241,7 @@ def test_the_error_survives_a_process_border() -> None:
 
 
 def looked_at(format: str, *steps: Any, **settings: Any) -> tuple[View, Protections]:
-    """What the last evaluation of a session saw."""
+    """View of the last evaluation of a session."""
     seen: list[View] = []
 
     def look(view: View, policy: Policy) -> Iterator[Offer]:

@@ -64,7 +64,7 @@ sources = pytest.mark.parametrize("preset", SOURCES)
 
 
 def under(usual: Policy, format: str) -> Compact:
-    """What the laws take for a compactor."""
+    """Compactor for the laws."""
 
     def run(
         request: Any, *, policy: Policy | None = None, memo: Memo | None = None
@@ -682,7 +682,7 @@ def test_the_order_is_the_users_and_off_is_off(format: str, order: tuple[int, ..
 
 @formats
 def test_no_pruning_is_counted_twice(format: str):
-    """What went as a whole, what was shortened, and both in one message: the sum is the saving."""
+    """Whole removals, cuts, and both in one message: their sum is the saving."""
     steps = [
         [write(A, OLD, "w1"), bash("ls a", TEXT, "l1")],
         [bash("pytest -q", FAILED_SOURCE_PI_DCP, "t1", error=True), bash("ls b", TEXT, "l2")],

@@ -34,7 +34,7 @@ from tests.laws.sessions import long_session, prose
 from tests.support.formats import FIELD, FORMATS
 
 EXCHANGES = 36
-MARK = re.compile(rb',\s*"cache_control":\s*\{"type":\s*"ephemeral"\}')
+BREAKPOINT_PATTERN = re.compile(rb',\s*"cache_control":\s*\{"type":\s*"ephemeral"\}')
 # The default; every other preset; and a budget that these sessions exceed, so that they fold.
 POLICIES: dict[str, Policy] = {
     "default": Policy(),
@@ -119,7 +119,7 @@ def bodies(case: str, edited: int | None = None) -> list[bytes]:
             *history[1 + step * edited :],
         ]
     ends = range(1, len(history) + 1, step)
-    return [_marked(case, {**whole, FIELD[format]: history[:end]}) for end in ends]
+    return [_with_breakpoint(case, {**whole, FIELD[format]: history[:end]}) for end in ends]
 
 
 def _said_other(format: str, said: Any) -> list[Any]:
@@ -141,30 +141,30 @@ def _in_blocks(format: str, message: Any) -> Any:
     return {**message, "content": [{"type": "text", "text": words}]}
 
 
-def _marked(case: str, request: dict[str, Any]) -> bytes:
+def _with_breakpoint(case: str, request: dict[str, Any]) -> bytes:
     """The request as its client writes it: some mark the newest block."""
     if case.startswith("anthropic,") and len(request["messages"]) > 1:
         *head, last = request["messages"]
         content = last["content"]
         if isinstance(content, list):
-            marked = {**content[-1], "cache_control": {"type": "ephemeral"}}
-            last = {**last, "content": [*content[:-1], marked]}
+            last_block = {**content[-1], "cache_control": {"type": "ephemeral"}}
+            last = {**last, "content": [*content[:-1], last_block]}
         request = {**request, "messages": [*head, last]}
     return json.dumps(request).encode()
 
 
-def unmarked(body: bytes) -> bytes:
-    return MARK.sub(b"", body)
+def without_breakpoints(body: bytes) -> bytes:
+    return BREAKPOINT_PATTERN.sub(b"", body)
 
 
 def assert_extends(before: Compaction[bytes], after: Compaction[bytes], where: str) -> None:
     if before.report.epochs == after.report.epochs and not _ends_made_up(before):
-        start = unmarked(before.request).removesuffix(b"]}")
-        assert unmarked(after.request).startswith(start), f"{where}: another prefix"
+        start = without_breakpoints(before.request).removesuffix(b"]}")
+        assert without_breakpoints(after.request).startswith(start), f"{where}: another prefix"
 
 
 def assert_sound(case: str, out: Compaction[bytes], body: bytes) -> None:
-    """What goes out is valid, and has at most one mark more than came."""
+    """The projection is valid, and has at most one cache breakpoint more than the request."""
     format = wire(case)
     problems = [one for one in respool.check(out.request, format=format) if one.severity == "error"]
     assert problems == []
@@ -211,18 +211,18 @@ def test_forks_and_edited_turns(format: str, name: str) -> None:
 
 
 def compacted(case: str, kept: int) -> list[bytes]:
-    """What a client sends that has told all but its latest exchanges in a few words of its own."""
+    """Request of a client that summarises all but its latest exchanges by itself."""
     whole, format = session(case), wire(case)
     history = whole[FIELD[format]]
     told = [history[0], *_said_other(format, copy.deepcopy(history[0]))]
     left = [*told, *history[-kept * (3 if format == "openai-responses" else 2) :]]
     ends = [at for at, one in enumerate(left, 1) if _is_answer(one)]
-    return [_marked(case, {**whole, FIELD[format]: left[:end]}) for end in ends]
+    return [_with_breakpoint(case, {**whole, FIELD[format]: left[:end]}) for end in ends]
 
 
 @in_turn(["default", "tight, folding", "keen"], 0)
 def test_a_clients_own_compaction(format: str, name: str) -> None:
-    """What it keeps is known from before, behind another beginning: it is decided as if it came."""
+    """Messages kept behind another beginning are decided as if they were new."""
     policy, memo = POLICIES[name], Memo()
     for body in bodies(format)[20::4]:
         respool.compact(body, format=wire(format), policy=policy, memo=memo)
@@ -246,7 +246,7 @@ NOTED = {
 
 
 def noted(number: int, here: str) -> Facts:
-    """What is seen with this request."""
+    """Facts seen with this request."""
     kind = NOTED[number]
     if kind == "windows":
         return Facts(windows=((here, 24_000),))
@@ -322,7 +322,7 @@ Known = dict[str, dict[str, Any]]
 
 
 def told(known: Known) -> dict[str, str]:
-    """What comes out of the last request of each session under these facts, by policy."""
+    """Projections of the last request of each session under these facts, by policy."""
     found: dict[str, str] = {}
     for case, policies in known.items():
         for name, facts in policies.items():

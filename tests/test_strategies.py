@@ -54,12 +54,16 @@ def test_histories_are_lists_that_judges_take(format: str) -> None:
     run()
 
 
-def _unmarked(value: Any) -> Any:
+def _without_breakpoints(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unmarked(item) for item in value]
+        return [_without_breakpoints(item) for item in value]
     if isinstance(value, dict):
-        marks = ("cache_control", "prompt_cache_breakpoint")
-        return {key: _unmarked(item) for key, item in value.items() if key not in marks}
+        breakpoint_fields = ("cache_control", "prompt_cache_breakpoint")
+        return {
+            key: _without_breakpoints(item)
+            for key, item in value.items()
+            if key not in breakpoint_fields
+        }
     return value
 
 
@@ -70,7 +74,7 @@ def test_growing_requests_extend_each_other(format: str) -> None:
     @quick
     @given(growing(format))
     def run(sent: list[dict[str, Any]]) -> None:
-        bare = [_unmarked(request) for request in sent]
+        bare = [_without_breakpoints(request) for request in sent]
         for before, after in pairwise(bare):
             assert len(before[field]) < len(after[field])
             assert after[field][: len(before[field])] == before[field]

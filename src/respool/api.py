@@ -236,7 +236,7 @@ def expand(
 
     `ref` is the reference, or the whole marker. Lines end at line feeds, as markers count them. A
     pattern is a regular expression without
-    references back and looks around: it is searched for in linear time, whatever it is.
+    references back and looks around: every pattern is searched for in linear time.
 
     >>> expand("a", {"a": "one\\ntwo\\nthree\\n"}, lines=(2, 9), pattern="^t")
     'two\\nthree\\n'

@@ -85,7 +85,7 @@ class PlaceBreakpoint(Struct, frozen=True, tag="place_breakpoint"):
 
 
 class Advise(Struct, frozen=True, tag="advise"):
-    """Put `text` on a line of its own at the end of a result, whatever else that says."""
+    """Put `text` on a line of its own at the end of a result, in addition to other edits."""
 
     part: int
     ref: Ref

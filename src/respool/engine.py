@@ -157,12 +157,14 @@ class FoldedRequest(Struct, frozen=True):
 
         That is the head, and the history up to the last breakpoint.
         """
-        marked = self.body.breakpoint_rows()
-        if self.state.evaluation.breakpoint_mode != "none" or not marked:
+        breakpoint_rows = self.body.breakpoint_rows()
+        if self.state.evaluation.breakpoint_mode != "none" or not breakpoint_rows:
             return self.context.head
         sources = (self.state.repairs.sources[part.ref.row] for part in self.state.transcript.parts)
         sizes = zip(sources, self.state.tokens.estimates, strict=True)
-        return self.context.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
+        return self.context.head + sum(
+            size for at, size in sizes if (at or 0) <= breakpoint_rows[-1]
+        )
 
     def dropped_text(self, edit: Edit) -> str:
         """The longest text that an edit takes out."""

@@ -20,31 +20,31 @@ from .wire.json import JSON
 LimitKind = Literal["tokens", "bytes", "images", "pixels"]
 RequestFields = Mapping[str, Any]
 
-# The window that is listed is a last resort: counts are estimates for most models, and what is
-# over by one token is refused. A client that compacts by itself does so well before this.
+# The listed window is a last resort: counts are estimates for most models, and a request that is
+# over by one token is rejected. A client that compacts by itself does so well before this.
 HIGH_WATER_RATIO: Final = 0.95
-BYTES_PER_TOKEN: Final = 5  # of words in a body, about: JSON escapes some of them
+BYTES_PER_TOKEN: Final = 5  # of text in a body, approximately: JSON escapes some characters
 # Every cut breaks the provider's cache, so it frees enough to last: three tenths of a window of
-# 200,000 tokens are some tens of turns. Aiming lower forgets more and is not needed sooner.
+# 200,000 tokens are some tens of turns. A lower target removes more and gains nothing.
 LOW_WATER_RATIO: Final = 0.7
-# A client that asks for more output than this share of the window asks for whatever is left.
+# A client that asks for more output than this share of the window asks for all that is left.
 MAX_OUTPUT_RATIO: Final = 0.5
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
     """Limits of one request; None: no limit, or an unknown one."""
 
-    tokens: int | None = None  # the high water: over it, exchanges go until the low one is reached
+    tokens: int | None = None  # the high water: above it, exchanges are removed down to `low`
     low: int | None = None
-    source: Literal["budget", "window", ""] = ""  # where that comes from: the policy, the model
+    source: Literal["budget", "window", ""] = ""  # of the limit: the policy, or the model
     bytes: int | None = None  # of the whole body
     images: int | None = None
     side: int | None = None  # pixels of an image's longer side
-    many: int | None = None  # a request with more images than this
-    side_of_many: int | None = None  # may have none with a longer side than this
+    many: int | None = None  # with more images than this, `side_of_many` applies
+    side_of_many: int | None = None  # pixels of the longer side in a request with many images
 
     def max_side(self, images: int) -> int | None:
-        """The longest side, in pixels, of an image in a request with so many of them."""
+        """The longest side, in pixels, of an image in a request with this number of images."""
         return self.side_of_many if self.many is not None and images > self.many else self.side
 
 
@@ -54,16 +54,16 @@ class ExceededLimit(Struct, frozen=True):
     kind: LimitKind
     allowed: int
     reached: int
-    target: int  # where to go back to
+    target: int  # the size to reduce to
 
     @property
     def excess(self) -> int:
         """The amount to remove to reach the target."""
         return self.reached - self.target
 
-    def error(self, in_the_way: Iterable[tuple[str, int]] = ()) -> BudgetError:
-        """The error to raise when nothing more can go."""
-        return BudgetError(self.kind, self.allowed, self.reached, in_the_way)
+    def error(self, blockers: Iterable[tuple[str, int]] = ()) -> BudgetError:
+        """The error to raise when nothing more can be removed."""
+        return BudgetError(self.kind, self.allowed, self.reached, blockers)
 
 
 class Overflow(Struct, frozen=True):
@@ -85,7 +85,7 @@ class Overflow(Struct, frozen=True):
 def limits_for(
     policy: Policy, format: str, fields: RequestFields | None, window: int | None = None
 ) -> RequestLimits:
-    """The limits of a request; `window` is what an overflow error of its conversation named.
+    """The limits of a request; `window` was named by an overflow error of its conversation.
 
     >>> request = {"model": "claude-haiku-4-5", "max_tokens": 20_000}
     >>> limits_for(Policy(), "anthropic", request).tokens
@@ -93,8 +93,12 @@ def limits_for(
     """
     # The budget may exceed a window that is only listed: a beta header can have widened it.
     listed = _listed_window(format, fields) if policy.budget is None else None
-    fits = min((one for one in (listed, window) if one is not None), default=None)
-    high = None if fits is None else int(HIGH_WATER_RATIO * (fits - reserved_tokens(fields, fits)))
+    max_window = min((one for one in (listed, window) if one is not None), default=None)
+    high = (
+        None
+        if max_window is None
+        else int(HIGH_WATER_RATIO * (max_window - reserved_tokens(fields, max_window)))
+    )
     source = "" if high is None else "window"
     if policy.budget is not None and (high is None or policy.budget <= high):
         high, source = policy.budget, "budget"
@@ -109,7 +113,7 @@ def reserved_tokens(fields: RequestFields | None, window: int) -> int:
 
 
 def max_output_tokens(fields: RequestFields | None) -> int:
-    """The most tokens of output that a request asks for; 0: it does not say."""
+    """The maximum output tokens that a request sets; 0: it sets none."""
     return max(_output_limits(fields or {}), default=0)
 
 
@@ -155,7 +159,7 @@ def _listed_window(format: str, fields: RequestFields | None) -> int | None:
 def measure_overflow(
     limits: RequestLimits, *, tokens: int = 0, bytes: int = 0, images: int = 0, side: int = 0
 ) -> Overflow:
-    """The limits that a request of this size exceeds; `side` is the longest of all its images.
+    """The limits that a request of this size exceeds; `side` is the longest side of all images.
 
     >>> measure_overflow(RequestLimits(tokens=1_000, low=700), tokens=1_200).exceeded[0].excess
     500
@@ -172,11 +176,11 @@ def measure_overflow(
 
 
 def _exceeded(
-    measure: LimitKind, allowed: int | None, reached: int, aim: int | None
+    measure: LimitKind, allowed: int | None, reached: int, target: int | None
 ) -> ExceededLimit | None:
-    if allowed is None or aim is None or reached <= allowed:
+    if allowed is None or target is None or reached <= allowed:
         return None
-    return ExceededLimit(measure, allowed, reached, aim)
+    return ExceededLimit(measure, allowed, reached, target)
 
 
 def _low_water(limit: int | None) -> int | None:
@@ -207,7 +211,7 @@ def protection_label(
     first_user: tuple[int, int],
     pin_label: Callable[[int], str | None],
 ) -> str | None:
-    """Why no pass may touch a part at an epoch, in a few words; None: it may."""
+    """The label of the reason that no pass may edit a part at an epoch; None: a pass may."""
     part = history.parts[position]
     if part.speaker == "system":
         return SYSTEM_LABEL
@@ -223,15 +227,15 @@ def tokens_by_blocker(
 ) -> tuple[tuple[str, int], ...]:
     """Tokens of a projection by the reason they stay, the largest first.
 
-    `sizes` are the parts' tokens in the projection: 0 for what is gone. What nothing protects is
-    listed by its kind: nothing more can be removed from it.
+    `sizes` are the parts' tokens in the projection: 0 for removed parts. Unprotected parts are
+    listed by kind: nothing more can be removed from them.
     """
     found = {HEAD_LABEL: head}
     for position, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         if size > 0:
-            what = why(position) or _LABEL_BY_KIND[part.kind]
-            found[what] = found.get(what, 0) + size
-    sizes_by_label = ((what, size) for what, size in found.items() if size > 0)
+            label = why(position) or _LABEL_BY_KIND[part.kind]
+            found[label] = found.get(label, 0) + size
+    sizes_by_label = ((label, size) for label, size in found.items() if size > 0)
     return tuple(sorted(sizes_by_label, key=lambda one: (-one[1], one[0])))
 
 
@@ -239,28 +243,28 @@ def tokens_by_blocker(
 
 
 class HeldMedia(Struct, frozen=True):
-    """An image or a file that stands in the projection."""
+    """An image or a file in the projection."""
 
     part: int
     speaker: Speaker
     unit: Literal["image", "file"]
-    bytes: int  # about, in the body
+    bytes: int  # in the body, approximately
     side: int  # pixels of its longer side; 0: not known
     ref: str  # the reference of its original: its block as JSON, without cache breakpoints
-    is_fixed: bool = False  # no text may stand in its place
+    is_fixed: bool = False  # no text may replace it
 
     def marker(self, fetch: str | None = None) -> str:
-        """The text that stands where it stood."""
+        """The text that replaces it."""
         why = f"{self.side} px on its longer side" if self.side else ""
         return str(OmissionMarker(1, self.unit, self.ref, reason=why, fetch_tool=fetch))
 
     def shortest_marker(self) -> str:
-        """The least that leads back to it."""
+        """The shortest text that names its reference."""
         return str(OmissionMarker(1, self.unit, self.ref))
 
 
 def held_media(position: int, part: Part, message: JSON) -> HeldMedia | None:
-    """The image or file that a part of this message is; None: it is something else."""
+    """The image or file in a part of this message; None: the part is of another kind."""
     found = attachment_of(message, part)
     if found is None:
         return None
@@ -271,11 +275,11 @@ def held_media(position: int, part: Part, message: JSON) -> HeldMedia | None:
 def media_to_remove(
     present: Sequence[HeldMedia], limits: RequestLimits, bytes: int, can_go: Callable[[int], bool]
 ) -> tuple[int, ...]:
-    """The parts to replace by markers, so that number, size and bytes are in their limits.
+    """Select the parts to replace by markers until number, size and bytes are within limits.
 
-    `bytes` are those of the whole body; `can_go` says of a part that a marker may replace it.
-    Those in results go before those that the user sent, the oldest first. If all that may go is
-    not enough, it goes nevertheless, and `measure_overflow` reports the rest.
+    `bytes` are those of the whole body; `can_go` is true for a part that a marker may replace.
+    Media in results are removed before media of the user, the oldest first. If all of them are
+    not enough, they are removed nevertheless, and `measure_overflow` reports the rest.
     """
     free = [one for one in present if not one.is_fixed and can_go(one.part)]
     queue = sorted(free, key=lambda one: (one.speaker != "tool", one.part))
@@ -286,24 +290,24 @@ def media_to_remove(
 
 
 def _excess_by_count(
-    standing: Sequence[HeldMedia], queue: Sequence[HeldMedia], limits: RequestLimits
+    present: Sequence[HeldMedia], queue: Sequence[HeldMedia], limits: RequestLimits
 ) -> set[HeldMedia]:
-    """Images that go because there are too many."""
-    over = measure_overflow(limits, images=len(_images_among(standing))).of("images")
+    """Images above the allowed number."""
+    over = measure_overflow(limits, images=len(_images_among(present))).of("images")
     return set(_images_among(queue)[: over.excess]) if over else set()
 
 
 def _excess_by_side(
-    standing: Sequence[HeldMedia],
+    present: Sequence[HeldMedia],
     queue: Sequence[HeldMedia],
     limits: RequestLimits,
     gone: set[HeldMedia],
 ) -> set[HeldMedia]:
-    """Images that go because they are too large for a request with so many of them.
+    """Images that are too large for a request with this number of images.
 
-    One that must stay is allowed when there are few: then others go, until there are.
+    A large image that must stay is allowed among few images: then others are removed instead.
     """
-    left = [one for one in _images_among(standing) if one not in gone]
+    left = [one for one in _images_among(present) if one not in gone]
     large = _oversized(left, limits.max_side(len(left)))
     must_stay = large.difference(queue)
     if not must_stay or limits.many is None or _oversized(must_stay, limits.side):
@@ -320,7 +324,7 @@ def _oversized(images: Iterable[HeldMedia], side: int | None) -> set[HeldMedia]:
 def _excess_by_bytes(
     queue: Sequence[HeldMedia], limits: RequestLimits, bytes: int, gone: set[HeldMedia]
 ) -> set[HeldMedia]:
-    """Images and files that go because the body is too long."""
+    """Images and files to remove because the body is too long."""
     over = measure_overflow(limits, bytes=bytes - sum(one.bytes for one in gone)).of("bytes")
     found: set[HeldMedia] = set()
     excess = over.excess if over else 0
@@ -331,5 +335,5 @@ def _excess_by_bytes(
     return found
 
 
-def _images_among(among: Sequence[HeldMedia]) -> list[HeldMedia]:
-    return [one for one in among if one.unit == "image"]
+def _images_among(media: Sequence[HeldMedia]) -> list[HeldMedia]:
+    return [one for one in media if one.unit == "image"]

@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 _FLAGS = re.compile(r"\(\?([aims]+)\)")
 _WORD = re.compile(r"\w")
 
-Fits = Callable[[str], object]
+CharacterTest = Callable[[str], object]
 
 
 class Unsearchable(ValueError):
@@ -51,7 +51,7 @@ def searcher(pattern: str) -> Callable[[str], bool]:
     if _BACKTRACKING.isdisjoint(pattern):
         return lambda line: compiled.search(line) is not None
     try:
-        return _Machine(pattern).finds
+        return _Machine(pattern).has_match
     except RecursionError:
         raise Unsearchable("its groups are nested too deeply") from None
 
@@ -65,13 +65,13 @@ def whole_matcher(pattern: str) -> Callable[[str], bool]:
     >>> fits("docs/a.md"), fits("docs/a.md.txt")
     (True, False)
     """
-    return _Machine(rf"(?s)\A(?:{pattern})\Z", max_states=None).finds
+    return _Machine(rf"(?s)\A(?:{pattern})\Z", max_states=None).has_match
 
 
 class _State(Struct, gc=False):
     """A state of the automaton: the character it reads and the states after it."""
 
-    fits: Fits | None = None  # tests the next character; None: reads none
+    accepts: CharacterTest | None = None  # tests the next character; None: reads none
     at: str = ""  # the anchor of a state that reads none
     next: tuple[int, ...] = ()
 
@@ -90,14 +90,14 @@ class _Node(dict[str, "_Node | None"]):
     Steps are computed when first needed.
     """
 
-    __slots__ = ("before", "ends", "first", "live", "machine")
+    __slots__ = ("active", "before", "ends", "first", "machine")
 
     def __init__(
-        self, machine: _Machine, live: frozenset[int], *, before: bool, first: bool
+        self, machine: _Machine, active: frozenset[int], *, before: bool, first: bool
     ) -> None:
         super().__init__()
         self.machine = machine
-        self.live = live
+        self.active = active
         self.before = before  # the character before is a word character
         self.first = first  # the line begins here
         self.ends: bool | None = None  # matches if the line ends here; None: not computed yet
@@ -117,10 +117,10 @@ class _Machine:
         self._nodes: dict[tuple[frozenset[int], bool], _Node] = {}
         self._steps = 0
         parser = _ParserState(_tokens(pattern, found.end() if found else 0), flags)
-        self._start = self._either(parser, 0)
+        self._start = self._alternatives(parser, 0)
         self._first = _Node(self, frozenset({self._start}), before=False, first=True)
 
-    def finds(self, line: str) -> bool:
+    def has_match(self, line: str) -> bool:
         """Return whether any part of the line matches."""
         node = self._first
         for character in line:
@@ -129,7 +129,7 @@ class _Machine:
                 return True
             node = following
         if node.ends is None:
-            node.ends = 0 in self._reached(node, after=False, last=True)
+            node.ends = 0 in self._reachable(node, after=False, last=True)
         return node.ends
 
     def step(self, node: _Node, character: str) -> _Node | None:
@@ -138,37 +138,37 @@ class _Machine:
         State 0 is the accepting state.
         """
         after = _WORD.match(character) is not None
-        here = self._reached(node, after=after, last=False)
+        here = self._reachable(node, after=after, last=False)
         reads = (self._states[one] for one in here)
-        ways = [one.next for one in reads if one.fits and one.fits(character)]
-        live = frozenset({self._start, *(to for way in ways for to in way)})
+        branches = [one.next for one in reads if one.accepts and one.accepts(character)]
+        active = frozenset({self._start, *(to for branch in branches for to in branch)})
         if self._steps >= _MAX_CACHED_STEPS:
-            self._forget()
+            self._clear_cache()
         self._steps += 1
-        following = None if 0 in here or 0 in live else self._node(live, after)
+        following = None if 0 in here or 0 in active else self._node(active, after)
         node[character] = following
         return following
 
-    def _node(self, live: frozenset[int], before: bool) -> _Node:
-        known = self._nodes.get((live, before))
+    def _node(self, active: frozenset[int], before: bool) -> _Node:
+        known = self._nodes.get((active, before))
         if known is None:
-            known = self._nodes[live, before] = _Node(self, live, before=before, first=False)
+            known = self._nodes[active, before] = _Node(self, active, before=before, first=False)
         return known
 
-    def _forget(self) -> None:
+    def _clear_cache(self) -> None:
         for node in (self._first, *self._nodes.values()):
             node.clear()
         self._nodes.clear()
         self._steps = 0
 
-    def _reached(self, node: _Node, *, after: bool, last: bool) -> frozenset[int]:
+    def _reachable(self, node: _Node, *, after: bool, last: bool) -> frozenset[int]:
         """All states reachable from these without a character."""
-        seen, todo = set(node.live), list(node.live)
+        seen, todo = set(node.active), list(node.active)
         while todo:
             state = self._states[todo.pop()]
-            if state.fits is not None:
+            if state.accepts is not None:
                 continue
-            if state.at and not _holds(state.at, node, after=after, last=last):
+            if state.at and not _matches_anchor(state.at, node, after=after, last=last):
                 continue
             new = [to for to in state.next if to not in seen]
             seen.update(new)
@@ -181,15 +181,15 @@ class _Machine:
         self._states.append(state)
         return len(self._states) - 1
 
-    def _either(self, parser: _ParserState, then: int) -> int:
-        """Alternatives separated by `|`: the state before all of them; each continues at `then`."""
-        ways = [self._sequence(parser, then)]
+    def _alternatives(self, parser: _ParserState, next_state: int) -> int:
+        """The state before all alternatives of `|`; each of them continues at `next_state`."""
+        branches = [self._sequence(parser, next_state)]
         while parser.at < len(parser.tokens) and parser.tokens[parser.at]["or"]:
             parser.at += 1
-            ways.append(self._sequence(parser, then))
-        return ways[0] if len(ways) == 1 else self._add(_State(next=tuple(ways)))
+            branches.append(self._sequence(parser, next_state))
+        return branches[0] if len(branches) == 1 else self._add(_State(next=tuple(branches)))
 
-    def _sequence(self, parser: _ParserState, then: int) -> int:
+    def _sequence(self, parser: _ParserState, next_state: int) -> int:
         """A sequence of items, built from the last to the first, because each needs its next."""
         items: list[tuple[int, str]] = []  # the start of an item, and its repeat
         while parser.at < len(parser.tokens):
@@ -205,32 +205,33 @@ class _Machine:
             items.append((start, repeat))
         end_of_sequence = parser.at
         for start, repeat in reversed(items):
-            then = self._repeated(parser, start, repeat, then)
+            next_state = self._repeated(parser, start, repeat, next_state)
         parser.at = end_of_sequence
-        return then
+        return next_state
 
-    def _repeated(self, parser: _ParserState, start: int, repeat: str, then: int) -> int:
+    def _repeated(self, parser: _ParserState, start: int, repeat: str, next_state: int) -> int:
         """An item with its repeat; each copy has its own states."""
         low, high = _bounds(repeat)
         if high is None:
             loop = self._add(_State())
-            self._states[loop].next = (self._item(parser, start, loop), then)
-            then = loop
+            self._states[loop].next = (self._item(parser, start, loop), next_state)
+            next_state = loop
         for _ in range(0 if high is None else high - low):
-            then = self._add(_State(next=(self._item(parser, start, then), then)))
+            next_state = self._add(_State(next=(self._item(parser, start, next_state), next_state)))
         for _ in range(low):
-            then = self._item(parser, start, then)
-        return then
+            next_state = self._item(parser, start, next_state)
+        return next_state
 
-    def _item(self, parser: _ParserState, start: int, then: int) -> int:
+    def _item(self, parser: _ParserState, start: int, next_state: int) -> int:
         """One character, anchor or group."""
         token = parser.tokens[start]
         if token["open"]:
             parser.at = start + 1
-            return self._add(_State(next=(self._either(parser, then),)))  # counts, even if empty
+            inner = self._alternatives(parser, next_state)
+            return self._add(_State(next=(inner,)))  # counts, even if empty
         if token["at"]:
-            return self._add(_State(at=token["at"], next=(then,)))
-        return self._add(_State(fits=_fits(token, parser.flags), next=(then,)))
+            return self._add(_State(at=token["at"], next=(next_state,)))
+        return self._add(_State(accepts=_character_test(token, parser.flags), next=(next_state,)))
 
 
 def _tokens(pattern: str, at: int) -> list[re.Match[str]]:
@@ -244,7 +245,7 @@ def _tokens(pattern: str, at: int) -> list[re.Match[str]]:
     return found
 
 
-def _fits(token: re.Match[str], flags: int) -> Fits:
+def _character_test(token: re.Match[str], flags: int) -> CharacterTest:
     """The test of one character; a literal is compared, which is faster to build."""
     literal = (token["escape"] or "")[1:] or token["one"] or ""
     is_class = literal.isalnum() if token["escape"] else literal in ("", ".")
@@ -280,7 +281,7 @@ def _bounds(repeat: str) -> tuple[int, int | None]:
             return low, (int(last) if last else None) if comma else low
 
 
-def _holds(anchor: str, node: _Node, *, after: bool, last: bool) -> bool:
+def _matches_anchor(anchor: str, node: _Node, *, after: bool, last: bool) -> bool:
     """Return whether an anchor matches here."""
     match anchor:
         case "^" | "\\A":

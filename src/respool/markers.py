@@ -298,7 +298,7 @@ MimicryKind = Literal["marker", "hole", "names", "advice", "repeat", "call"]
 
 # The starts of markers, gaps, lists of names, and advice.
 _LINE_STARTS = ("[respool: ", "[… ", "[names only there: ", ADVICE_START)
-_SIGNS = (*_LINE_STARTS, "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
+_SIGNS = (*_LINE_STARTS, "[\\u2026 ", "repeat_of")  # every marker contains one of them
 _REPEAT = "repeat_of"
 # A line that describes a call as rendered histories do, in either style.
 _CALL_SIGNS = ("The assistant called ", "[Tool Call: ")

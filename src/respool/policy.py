@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from .passes import Pass
 
-# Settings of methods that evaluate every request and edit whatever a prefix break costs.
+# Settings of methods that evaluate every request and edit regardless of prefix breaks.
 _EVERY_REQUEST_SETTINGS: Final[Mapping[str, object]] = {
     "eager": True,
     "reevaluate_tokens": 1,

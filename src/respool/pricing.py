@@ -34,7 +34,7 @@ class Usage(Struct, frozen=True, gc=False):
 
     input: int = 0  # not read from the cache, and not written to it
     cache_read: int = 0
-    cache_write: int = 0  # all that was written, whatever its lifetime
+    cache_write: int = 0  # all tokens written, of any lifetime
     cache_write_1h: int = 0  # of it, written with a lifetime of one hour
     output: int = 0
 

@@ -31,11 +31,11 @@ class Part(Struct, frozen=True, gc=False):
     ref: Ref
     kind: PartKind
     speaker: Speaker
-    text: str = ""  # what it says; for a call its arguments, for a result all its text
+    text: str = ""  # its text; for a call its arguments, for a result all its text
     name: str = ""  # the tool's name, where the wire gives it
     id: str = ""  # the call's id on the wire, "" when the wire has none
     error: bool = False  # a result that its sender flags as failed
-    signed: bool = False  # carries a signature or encrypted content: stays intact, or goes
+    signed: bool = False  # has a signature or encrypted content: kept intact or removed
     server: bool = False  # run by the provider itself: its call and result are never edited
     weight: int = 0  # tokens that text does not show: images, documents, encrypted reasoning
 
@@ -51,20 +51,18 @@ class Exchange(Struct, frozen=True, gc=False):
 
 
 class Unit(Struct, frozen=True, gc=False):
-    """One run of model output with what answered it: reasoning, calls and results stay together."""
+    """One run of model output and its answers: reasoning, calls and results stay together."""
 
     rows: tuple[int, int]
     parts: tuple[int, int]
-    answers_from: (
-        int  # the first part that is not the model's; == parts[1] when nothing answered yet
-    )
+    answers_from: int  # the first part that is not the model's; parts[1] before an answer
     exchanges: tuple[int, ...]
-    reasoning: tuple[int, ...]  # what goes as one; none where it must stay
-    locked: bool  # its exchanges can only go together
+    reasoning: tuple[int, ...]  # parts removed together; empty where reasoning must stay
+    locked: bool  # its exchanges can only be removed together
 
 
 class ReadOnlyTranscript(Protocol):
-    """A history in one index, to be read: every pass sees this and nothing else."""
+    """A read-only index of a history: the only view that passes have of it."""
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -78,7 +76,7 @@ class ReadOnlyTranscript(Protocol):
 
     @property
     def units(self) -> Sequence[Unit]:
-        """All runs of model output with what answered them."""
+        """All runs of model output with their answers."""
         ...
 
     @property
@@ -97,7 +95,7 @@ class ReadOnlyTranscript(Protocol):
 
 
 class Transcript(Struct, frozen=True):
-    """A history in one index, which does not grow any more."""
+    """A frozen index of a history."""
 
     parts: tuple[Part, ...]
     exchanges: tuple[Exchange, ...]
@@ -112,7 +110,7 @@ class Transcript(Struct, frozen=True):
 
 
 class TranscriptIndex:
-    """Builds the transcript unit by unit; one pass, and cheap to copy at a boundary."""
+    """Builder of a transcript, unit by unit in one pass; cheap to copy at a boundary."""
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
@@ -124,16 +122,16 @@ class TranscriptIndex:
         self._by_id: dict[str, deque[int]] = {}  # call id -> ordinals still unanswered
 
     def copy(self) -> TranscriptIndex:
-        """An index that can grow apart from this one."""
-        twin = TranscriptIndex()
-        twin.parts = self.parts.copy()
-        twin.exchanges = self.exchanges.copy()
-        twin.units = self.units.copy()
-        twin.exchange_of = self.exchange_of.copy()
-        twin.results = self.results.copy()
-        twin.first_user = self.first_user
-        twin._by_id = {id: ordinals.copy() for id, ordinals in self._by_id.items()}
-        return twin
+        """An independent copy of this index."""
+        copied = TranscriptIndex()
+        copied.parts = self.parts.copy()
+        copied.exchanges = self.exchanges.copy()
+        copied.units = self.units.copy()
+        copied.exchange_of = self.exchange_of.copy()
+        copied.results = self.results.copy()
+        copied.first_user = self.first_user
+        copied._by_id = {id: ordinals.copy() for id, ordinals in self._by_id.items()}
+        return copied
 
     def call_of(self, result: int) -> Part | None:
         """The call that a result answers."""
@@ -141,7 +139,7 @@ class TranscriptIndex:
         return None if ordinal < 0 else self.parts[self.exchanges[ordinal].call]
 
     def freeze(self) -> Transcript:
-        """The transcript read so far."""
+        """The transcript built so far."""
         return Transcript(
             tuple(self.parts),
             tuple(self.exchanges),
@@ -163,16 +161,18 @@ class TranscriptIndex:
         first = len(self.parts)
         ordinals: list[int] = []
         reasoning: list[int] = []
-        strays: list[int] = []
+        unpaired: list[int] = []
         for part in model:
-            self._add_part(part, ordinals, reasoning, strays)
+            self._add_part(part, ordinals, reasoning, unpaired)
         answered_from = len(self.parts)
         for part in answers:
-            self._add_part(part, ordinals, reasoning, strays)
-        if strays:
-            self._pair_by_tool(strays, ordinals)
-        loose = () if keeps_reasoning else tuple(reasoning)
-        unit = Unit(rows, (first, len(self.parts)), answered_from, tuple(ordinals), loose, locked)
+            self._add_part(part, ordinals, reasoning, unpaired)
+        if unpaired:
+            self._pair_by_tool(unpaired, ordinals)
+        removable = () if keeps_reasoning else tuple(reasoning)
+        unit = Unit(
+            rows, (first, len(self.parts)), answered_from, tuple(ordinals), removable, locked
+        )
         self.units.append(unit)
         if self.first_user[0] < 0:
             self.first_user = self._find_first_user(first)
@@ -189,7 +189,7 @@ class TranscriptIndex:
         return -1, -1
 
     def _add_part(
-        self, part: Part, ordinals: list[int], reasoning: list[int], strays: list[int]
+        self, part: Part, ordinals: list[int], reasoning: list[int], unpaired: list[int]
     ) -> None:
         position = len(self.parts)
         self.parts.append(part)
@@ -204,12 +204,12 @@ class TranscriptIndex:
         elif part.kind == "result":
             self.results.append(position)
             if not self._pair_by_id(part.id, position):
-                strays.append(position)
+                unpaired.append(position)
         elif part.kind == "reasoning":
             reasoning.append(position)
 
     def _pair_by_id(self, id: str, position: int) -> bool:
-        """Give a result to the first open call with its id."""
+        """Pair a result with the first open call that has its id."""
         waiting = self._by_id.get(id)
         if waiting is None:
             return False
@@ -218,10 +218,10 @@ class TranscriptIndex:
             del self._by_id[id]
         return self._pair(ordinal, position)
 
-    def _pair_by_tool(self, strays: list[int], ordinals: list[int]) -> None:
-        """Give what ids left over to the open calls of its tool in this unit, in order.
+    def _pair_by_tool(self, unpaired: list[int], ordinals: list[int]) -> None:
+        """Pair results that no id matched with the open calls of their tool in this unit, in order.
 
-        A result with the id of a call here is a second answer to it, and takes no other call.
+        A result with the id of a call in this unit is a second answer to it: it stays unpaired.
         """
         ids: set[str] = set()
         open_calls: dict[str, deque[int]] = {}
@@ -229,7 +229,7 @@ class TranscriptIndex:
             call = self.parts[self.exchanges[ordinal].call]
             ids.add(call.id)
             open_calls.setdefault(_tool_key(call), deque()).append(ordinal)
-        for position in strays:
+        for position in unpaired:
             part = self.parts[position]
             if not part.id or part.id not in ids:
                 waiting = open_calls.get(_tool_key(part))
@@ -238,14 +238,14 @@ class TranscriptIndex:
     def _pair(self, ordinal: int | None, position: int) -> bool:
         if ordinal is None:
             return False
-        asked = self.exchanges[ordinal]
-        answered = Exchange(ordinal, asked.unit, asked.call, position, asked.server)
-        self.exchanges[ordinal] = answered
+        exchange = self.exchanges[ordinal]
+        paired = Exchange(ordinal, exchange.unit, exchange.call, position, exchange.server)
+        self.exchanges[ordinal] = paired
         self.exchange_of[position] = ordinal
         return True
 
     def _next(self, waiting: deque[int] | None, position: int) -> int | None:
-        """The first of these calls that stands before this position and is still unanswered."""
+        """The first unanswered call before this position."""
         while waiting and self.exchanges[waiting[0]].call < position:
             ordinal = waiting.popleft()
             if self.exchanges[ordinal].result is None:

@@ -26,7 +26,7 @@ V1 = f"{URL}/v1"
 def setup(
     folder: Path, *command: str, files: Any = None, **world: str
 ) -> tuple[tuple[str, ...], LaunchSetup]:
-    """What a command is started with, in a home with these files."""
+    """Command and setup of a launch, in a home with these files."""
     for name, held in (files or {}).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -475,7 +475,7 @@ def test_a_base_url_in_a_file_of_the_users_own_is_where_requests_go_on_to(
     ],
 )  # fmt: skip
 def test_what_a_file_of_the_folder_says_is_left_as_it_is(tmp_path: Path, agent: str, file: str):
-    """Whether the agent trusts it only the agent knows: neither is overruled nor gone by."""
+    """Only the agent knows if it trusts the file: it is neither overruled nor used."""
     _, found = setup(tmp_path, agent, files={file: DOTENV, ".gemini/.env": "", ".qwen/.env": ""})
     assert not {"OPENAI_BASE_URL", "OPENAI_API_BASE", "GOOGLE_GEMINI_BASE_URL"} & set(found.applied)
     assert found.upstreams == {}

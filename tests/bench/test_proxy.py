@@ -69,7 +69,7 @@ class Silent(Framed):
 
 
 async def served(made: Any, act: Any) -> Any:
-    """What an act comes to, given the port of a server that is made of this protocol."""
+    """Result of an act with the port of a server of this protocol."""
     server = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
     async with server:
         return await act(server.sockets[0].getsockname()[1])

@@ -120,9 +120,9 @@ def test_files_that_were_changed_and_errors_that_are_open() -> None:
 
 
 def test_an_error_is_open_until_the_same_succeeds() -> None:
-    mended = [call("again", "Bash", command="make loom"), user(result("again", "made"))]
+    repaired = [call("again", "Bash", command="make loom"), user(result("again", "made"))]
     broken = session("loom", 1)
-    messages = [*broken.messages[:-1], *mended]
+    messages = [*broken.messages[:-1], *repaired]
     cuts = (*broken.requests, RecordedRequest(len(messages)))
     chain = chained(
         [

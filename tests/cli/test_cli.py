@@ -405,7 +405,7 @@ class TestPolicy:
         came: str,
         budget: str,
     ):
-        """What is set beside a preset holds before it, and a later preset replaces an earlier."""
+        """Settings beside a preset take precedence, and a later preset replaces an earlier one."""
         Path("respool.toml").write_text(toml)
         if variable:
             monkeypatch.setenv("RESPOOL_PRESET", variable)
@@ -578,9 +578,9 @@ class TestBadInput:
             tools=[{"name": "b", "input_schema": {"type": "object"}}],
         )
         assert run("check", "-", data=body).stdout.count("\n") == 10_000
-        mended = run("compact", "-", data=body)
-        assert mended.exit_code == 0
-        assert run("check", "-", data=mended.stdout_bytes).stdout == ""
+        repaired = run("compact", "-", data=body)
+        assert repaired.exit_code == 0
+        assert run("check", "-", data=repaired.stdout_bytes).stdout == ""
 
     @pytest.mark.parametrize("size", [5, pytest.param(100, marks=pytest.mark.slow)])
     def test_takes_a_body_of_100_mb(self, size: int):
@@ -628,7 +628,7 @@ class TestBadInput:
 
 
 class TestProcesses:
-    """What only a real process shows."""
+    """Behaviour that only a real process shows."""
 
     def test_version_help_and_status(self):
         for arguments in (["--version"], ["--help"], ["check", "-h"]):

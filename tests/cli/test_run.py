@@ -245,7 +245,7 @@ def in_terminal(
 
 
 def shown(master: int, until: str) -> str:
-    """What a terminal shows, until it shows this."""
+    """Output of a terminal up to this text."""
     seen, end = "", time.monotonic() + SOON
     while until not in seen:
         assert time.monotonic() < end, seen

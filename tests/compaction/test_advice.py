@@ -270,7 +270,7 @@ def test_it_goes_with_what_is_folded(format: str) -> None:
 
 
 def counted(format: str, whole: Any) -> int:
-    """How many tokens a request has, by the report of a run that does nothing."""
+    """Tokens of a request, by the report of a run that does nothing."""
     idle = Policy(passes=(), repair=False)
     return respool.compact(whole, format=format, policy=idle, memo=None).report.tokens_after
 

@@ -15,8 +15,8 @@ import pytest
 import respool
 from respool import Memo, Policy
 
-READ, WRITE, LOOK_BACK, MOST_MARKS = 0.1, 1.25, 20, 4
-MARK = {"type": "ephemeral"}
+READ, WRITE, LOOK_BACK, MAX_BREAKPOINTS = 0.1, 1.25, 20, 4
+EPHEMERAL = {"type": "ephemeral"}
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("Read", "Bash")]
 SYSTEM = "You are careful, and look at everything twice before you say that it is done. " * 60
 WORDS = ("thread", "loom", "weave", "spin", "turn", "knot", "shuttle", "warp", "weft", "yarn")
@@ -34,28 +34,28 @@ class Blocks:
         self.found = 0  # blocks of the last request that were read from it
 
     def bill(self, request: dict[str, Any]) -> float:
-        """What one request costs, in tokens of plain input; a token is four characters."""
-        chain, sums, places, marks = [0], [0], [0], list[int]()
+        """Cost of one request, in tokens of plain input; a token is four characters."""
+        chain, sums, places, controls = [0], [0], [0], list[int]()
         run = ""
-        for kind, said, marked in _blocks(request):
+        for kind, said, with_control in _blocks(request):
             chain.append(hash((chain[-1], said)))
             sums.append(sums[-1] + len(said) // 4)
             runs = kind in ("tool_use", "tool_result") and kind == run
             places.append(places[-1] + (not runs))
             run = kind
-            if marked:
-                marks.append(len(chain) - 1)
-        assert len(marks) <= MOST_MARKS
-        marks = [at for at in marks if sums[at] >= self._minimum]
-        self.found = found = max((self._found(at, chain, places) for at in marks), default=0)
-        self._entries |= {chain[at] for at in marks}
-        last = sums[marks[-1]] if marks else 0
+            if with_control:
+                controls.append(len(chain) - 1)
+        assert len(controls) <= MAX_BREAKPOINTS
+        controls = [at for at in controls if sums[at] >= self._minimum]
+        self.found = found = max((self._found(at, chain, places) for at in controls), default=0)
+        self._entries |= {chain[at] for at in controls}
+        last = sums[controls[-1]] if controls else 0
         written = max(0, last - sums[found])
         return READ * sums[found] + WRITE * written + sums[-1] - sums[found] - written
 
-    def _found(self, mark: int, chain: list[int], places: list[int]) -> int:
-        at = mark
-        while at > 0 and places[mark] - places[at] < LOOK_BACK:
+    def _found(self, control: int, chain: list[int], places: list[int]) -> int:
+        at = control
+        while at > 0 and places[control] - places[at] < LOOK_BACK:
             if chain[at] in self._entries:
                 return at
             at -= 1
@@ -132,16 +132,18 @@ def chat(session: list[tuple[str, str, str]]) -> list[Message]:
 # Clients: how they mark what they send.
 
 
-def marking(*back: int, head: bool = True, system: str = SYSTEM, **fields: Any) -> Client:
+def placing_breakpoints(
+    *back: int, head: bool = True, system: str = SYSTEM, **fields: Any
+) -> Client:
     """A client that marks these of its messages, counted from the end, and perhaps its head."""
 
     def ask(messages: list[Message]) -> dict[str, Any]:
-        sent, own = list(messages), {"cache_control": MARK} if head else {}
+        sent, own = list(messages), {"cache_control": EPHEMERAL} if head else {}
         for at in back:
             if at <= len(sent):
                 content = sent[-at]["content"]
-                marked = [*content[:-1], {**content[-1], "cache_control": MARK}]
-                sent[-at] = {**sent[-at], "content": marked}
+                with_control = [*content[:-1], {**content[-1], "cache_control": EPHEMERAL}]
+                sent[-at] = {**sent[-at], "content": with_control}
         told = [{"type": "text", "text": system, **own}]
         tools = [TOOLS[0], {**TOOLS[1], **own}]
         return {"max_tokens": 99, "tools": tools, "system": told, "messages": sent, **fields}
@@ -149,20 +151,20 @@ def marking(*back: int, head: bool = True, system: str = SYSTEM, **fields: Any) 
     return ask
 
 
-def marking_first(messages: list[Message]) -> dict[str, Any]:
+def place_on_first(messages: list[Message]) -> dict[str, Any]:
     """A client that marks its head and its first message, whatever comes behind that."""
-    return marking(len(messages))(messages)
+    return placing_breakpoints(len(messages))(messages)
 
 
 CLIENTS: dict[str, Client] = {
-    "the newest message": marking(1),
-    "the newest message, and no head": marking(1, head=False),
-    "the two newest of the user": marking(1, 3),
-    "the four newest of the user": marking(1, 3, 5, 7, head=False),
-    "as the provider likes": marking(head=False, cache_control=MARK),
-    "the head alone": marking(),
-    "the head and the first message": marking_first,
-    "nothing": marking(head=False),
+    "the newest message": placing_breakpoints(1),
+    "the newest message, and no head": placing_breakpoints(1, head=False),
+    "the two newest of the user": placing_breakpoints(1, 3),
+    "the four newest of the user": placing_breakpoints(1, 3, 5, 7, head=False),
+    "as the provider likes": placing_breakpoints(head=False, cache_control=EPHEMERAL),
+    "the head alone": placing_breakpoints(),
+    "the head and the first message": place_on_first,
+    "nothing": placing_breakpoints(head=False),
 }
 
 
@@ -226,7 +228,9 @@ def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
         )
         cache.bill(out.request)
         ours = [
-            at for at, (came, went) in enumerate(_marks(request, out.request), 1) if went > came
+            at
+            for at, (came, went) in enumerate(_breakpoints(request, out.request), 1)
+            if went > came
         ]
         if ours and out.report.epochs > epochs:
             assert ours == [cache.found], f"request {end // 2}"
@@ -235,17 +239,17 @@ def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
     assert looked > 2, "there were hardly any, so this shows nothing"
 
 
-def _marks(request: dict[str, Any], sent: dict[str, Any]) -> Iterator[tuple[bool, bool]]:
-    """Which blocks are marked, as they came and as they went."""
+def _breakpoints(request: dict[str, Any], sent: dict[str, Any]) -> Iterator[tuple[bool, bool]]:
+    """Blocks with a cache breakpoint, in the request and in the projection."""
     pairs = zip(_blocks(request), _blocks(sent), strict=True)
     return ((came, went) for (_, _, came), (_, _, went) in pairs)
 
 
 def behind(request: dict[str, Any]) -> dict[str, Any]:
-    """What a gateway makes of a request that has no marks: its head is marked, and its end."""
-    system = [{**request["system"][0], "cache_control": MARK}]
+    """Add the breakpoints of a gateway to a request without any: on its head and its end."""
+    system = [{**request["system"][0], "cache_control": EPHEMERAL}]
     *before, last = request["messages"]
-    content = [*last["content"][:-1], {**last["content"][-1], "cache_control": MARK}]
+    content = [*last["content"][:-1], {**last["content"][-1], "cache_control": EPHEMERAL}]
     return {**request, "system": system, "messages": [*before, {**last, "content": content}]}
 
 
@@ -268,7 +272,7 @@ def test_marks_that_a_gateway_sets_are_a_fact() -> None:
 def test_a_prompt_that_is_cached_is_not_made_too_short_for_it(first: int) -> None:
     """With a short head and short results, all of it has about as much as a prompt must have."""
     messages = anthropic(turns(1, 20, first, 3))
-    ask = marking(1, system="Be careful.")
+    ask = placing_breakpoints(1, system="Be careful.")
     requests = [
         ask(messages[:end]) | {"model": "claude-haiku-4-5"}
         for end in range(1, len(messages) + 1, 2)

@@ -93,7 +93,7 @@ def mute(unit: int, saved: int = 10) -> Offer:
     return Offer("drop", DropReasoning(unit, Ref(0, ()), "trial", "", saved))
 
 
-def mark(position: int) -> Offer:
+def place_breakpoint(position: int) -> Offer:
     return Offer("trim", PlaceBreakpoint(position, Ref(0, ()), {}, "trial", ""))
 
 
@@ -104,12 +104,18 @@ EVEN = shorten(A_SAID, 10, to="even")
 CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
     "nothing": ([], set(), set(), []),
     "every part its offer": (
-        [shorten(C_SAID), shorten(A_SAID)], set(), set(), [shorten(A_SAID), shorten(C_SAID)],
+        [shorten(C_SAID), shorten(A_SAID)],
+        set(),
+        set(),
+        [shorten(A_SAID), shorten(C_SAID)],
     ),
     "of several the one that saves most": ([SMALL, LARGE], set(), set(), [LARGE]),
     "whatever the order": ([LARGE, SMALL], set(), set(), [LARGE]),
     "what follows a part with two offers is not forgotten": (
-        [SMALL, LARGE, shorten(C_SAID)], set(), set(), [LARGE, shorten(C_SAID)],
+        [SMALL, LARGE, shorten(C_SAID)],
+        set(),
+        set(),
+        [LARGE, shorten(C_SAID)],
     ),
     "of equal ones the first": ([SMALL, EVEN], set(), set(), [SMALL]),
     "an edit in force stays": ([LARGE, shorten(C_SAID)], {A_SAID}, set(), [shorten(C_SAID)]),
@@ -119,52 +125,87 @@ CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
     "a drop takes the media along": ([drop(0), shorten(4)], set(), set(), [drop(0)]),
     "a drop takes the reasoning along": ([drop(0), mute(0)], set(), set(), [mute(0)]),
     "a drop leaves other units alone": (
-        [drop(0), drop(2)], set(), set(), [drop(0), drop(2)],
+        [drop(0), drop(2)],
+        set(),
+        set(),
+        [drop(0), drop(2)],
     ),
     "leaning on what stays whole": (
-        [shorten(C_SAID, leans_on=[A_SAID])], set(), set(), [shorten(C_SAID, leans_on=[A_SAID])],
+        [shorten(C_SAID, leans_on=[A_SAID])],
+        set(),
+        set(),
+        [shorten(C_SAID, leans_on=[A_SAID])],
     ),
     "leaning on what was cut before": (
-        [shorten(C_SAID, leans_on=[A_SAID])], {A_SAID}, set(), [],
+        [shorten(C_SAID, leans_on=[A_SAID])],
+        {A_SAID},
+        set(),
+        [],
     ),
     "leaning on what is cut now": (
-        [shorten(C_SAID, leans_on=[A_SAID]), LARGE], set(), set(), [LARGE],
+        [shorten(C_SAID, leans_on=[A_SAID]), LARGE],
+        set(),
+        set(),
+        [LARGE],
     ),
     "cutting what is leaned on now": (
-        [shorten(A_SAID, leans_on=[C_SAID]), shorten(C_SAID, 99)], set(), set(),
+        [shorten(A_SAID, leans_on=[C_SAID]), shorten(C_SAID, 99)],
+        set(),
+        set(),
         [shorten(A_SAID, leans_on=[C_SAID])],
     ),
     "dropping what is leaned on now": (
-        [shorten(A_SAID, leans_on=[C_SAID]), drop(2, 99)], set(), set(),
+        [shorten(A_SAID, leans_on=[C_SAID]), drop(2, 99)],
+        set(),
+        set(),
         [shorten(A_SAID, leans_on=[C_SAID])],
     ),
     "tidying what is leaned on now": (
-        [shorten(A_SAID, leans_on=[C_SAID]), tidy(C_SAID)], set(), set(),
+        [shorten(A_SAID, leans_on=[C_SAID]), tidy(C_SAID)],
+        set(),
+        set(),
         [shorten(A_SAID, leans_on=[C_SAID]), tidy(C_SAID)],
     ),
     "tidying what an edit in force leans on": ([tidy(A_SAID)], set(), {A_SAID}, [tidy(A_SAID)]),
     "edits that need each other come before those that would take a part of them": (
-        [shorten(B_SAID, 99), together(shorten(C_SAID), shorten(B_SAID))], set(), set(),
+        [shorten(B_SAID, 99), together(shorten(C_SAID), shorten(B_SAID))],
+        set(),
+        set(),
         [together(shorten(C_SAID), shorten(B_SAID))],
     ),
     "cutting what an edit in force leans on": ([LARGE], set(), {A_SAID}, []),
     "dropping what an edit in force leans on": ([drop(0), drop(1)], set(), {A_SAID}, [drop(1)]),
     "never each the other's copy": (
         [shorten(C_SAID, 99, leans_on=[A_SAID]), shorten(A_SAID, leans_on=[C_SAID])],
-        set(), set(), [shorten(A_SAID, leans_on=[C_SAID])],
+        set(),
+        set(),
+        [shorten(A_SAID, leans_on=[C_SAID])],
     ),
     "never in a ring": (
-        [shorten(A_SAID, leans_on=[B_SAID]), shorten(B_SAID, leans_on=[C_SAID]),
-         shorten(C_SAID, leans_on=[A_SAID])],
-        set(), set(), [shorten(A_SAID, leans_on=[B_SAID])],
+        [
+            shorten(A_SAID, leans_on=[B_SAID]),
+            shorten(B_SAID, leans_on=[C_SAID]),
+            shorten(C_SAID, leans_on=[A_SAID]),
+        ],
+        set(),
+        set(),
+        [shorten(A_SAID, leans_on=[B_SAID])],
     ),
     "never on itself": ([drop(0, leans_on=[A_SAID])], set(), set(), []),
     "the next best, where the best leans on what was cut": (
-        [shorten(A_SAID, 99, leans_on=[C_SAID]), SMALL], {C_SAID}, set(), [SMALL],
+        [shorten(A_SAID, 99, leans_on=[C_SAID]), SMALL],
+        {C_SAID},
+        set(),
+        [SMALL],
     ),
     "an offer that touches nothing": ([mute(1), SMALL], set(), set(), [SMALL]),
-    "a mark beside an edit": ([mark(C_SAID), SMALL], set(), set(), [SMALL, mark(C_SAID)]),
-}  # fmt: skip
+    "a mark beside an edit": (
+        [place_breakpoint(C_SAID), SMALL],
+        set(),
+        set(),
+        [SMALL, place_breakpoint(C_SAID)],
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CHOICES)
@@ -213,7 +254,7 @@ STANDING: dict[str, tuple[Offer, list[Offer], bool]] = {
     "a drop that saves more than both": (
         together(drop(0, 30), drop(2, 30)), [LARGE, shorten(C_SAID, 20)], True,
     ),
-    "a marked part": (LARGE, [mark(A_SAID)], False),
+    "a marked part": (LARGE, [place_breakpoint(A_SAID)], False),
     "reasoning that is gone, once more": (mute(0, 99), [MUTED], False),
     "reasoning that is gone, with its calls": (drop(0, 30), [MUTED], True),
     "with its calls, but for less": (drop(0, 20), [MUTED], False),
@@ -266,7 +307,7 @@ def test_reasoning_in_two_parts_gives_way_as_one() -> None:
 
 TOUCHED: dict[str, tuple[Edit, bool, tuple[int, ...], set[int]]] = {
     "a text put in place": (shorten(A_SAID).edit, False, (A_SAID,), {1}),
-    "a mark": (mark(A_SAID).edit, False, (A_SAID,), {1}),
+    "a mark": (place_breakpoint(A_SAID).edit, False, (A_SAID,), {1}),
     "reasoning: all rows of its unit are unbound": (mute(0).edit, False, (0,), {0, 1}),
     "reasoning where there is none": (mute(1).edit, False, (), {2, 3}),
     "an exchange with its media and reasoning": (

@@ -24,7 +24,7 @@ from respool.passes import Pass
 from respool.passes.base import View, acts
 from respool.providers.anthropic.request_rules import MAX_BREAKPOINTS, blocks_in, head_breakpoints
 from tests.judges import judge
-from tests.providers.anthropic.support import MARK, NEW, OLD, m, res, text, u, use
+from tests.providers.anthropic.support import EPHEMERAL, NEW, OLD, m, res, text, u, use
 from tests.support.formats import FORMATS, Exchange, request, results
 from tests.support.states import context_with, state_with
 
@@ -95,7 +95,7 @@ def folded(
 
 
 def cut_results(format: str, body: Any, out: Any) -> list[int]:
-    """Which results are not as they came, by number."""
+    """Numbers of the results that were changed."""
     came, left = results(format, body), results(format, out)
     return [at for at, (one, other) in enumerate(zip(came, left, strict=True)) if one != other]
 
@@ -197,7 +197,7 @@ def test_a_cold_or_changed_cache_takes_all_that_is_worth_it_at_once(format: str,
 def test_a_cold_cache_takes_nothing_that_is_worth_nothing(
     format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What will surely be asked for again costs more than it saves, whatever the cache does."""
+    """A result that will be asked for again costs more than it saves, with any cache."""
     body = grown(format, 12)
     facts = Facts(cold=frozenset({prefix(format, body)}))
     monkeypatch.setattr(
@@ -353,14 +353,14 @@ def cut_late(which: int) -> Pass:
 # The mark of our own.
 
 
-def marked(count: int, *large: int, **fields: Any) -> dict[str, Any]:
+def with_breakpoint(count: int, *large: int, **fields: Any) -> dict[str, Any]:
     """The Anthropic session with the client's one mark on its newest block."""
     body = copy.deepcopy(grown("anthropic", count, *large))
-    body["messages"][-1]["content"][-1]["cache_control"] = MARK
+    body["messages"][-1]["content"][-1]["cache_control"] = EPHEMERAL
     return {**body, **fields}
 
 
-def marks(body: Any) -> set[tuple[int, int]]:
+def breakpoints(body: Any) -> set[tuple[int, int]]:
     found = (
         (ref.row, int(ref.path[1]))
         for ref, block in blocks_in(body["messages"])
@@ -371,12 +371,21 @@ def marks(body: Any) -> set[tuple[int, int]]:
 
 HEADS: list[tuple[int, dict[str, Any]]] = [
     (0, {}),
-    (1, {"system": [text("Be careful.", cache_control=MARK)]}),
+    (1, {"system": [text("Be careful.", cache_control=EPHEMERAL)]}),
     (
         3,
         {
-            "system": [text("Be careful.", cache_control=MARK), text("Go.", cache_control=MARK)],
-            "tools": [{"name": "shell", "input_schema": {"type": "object"}, "cache_control": MARK}],
+            "system": [
+                text("Be careful.", cache_control=EPHEMERAL),
+                text("Go.", cache_control=EPHEMERAL),
+            ],
+            "tools": [
+                {
+                    "name": "shell",
+                    "input_schema": {"type": "object"},
+                    "cache_control": EPHEMERAL,
+                }
+            ],
         },
     ),
 ]
@@ -405,7 +414,9 @@ def test_a_cut_among_what_an_epoch_wrote_begins_where_that_did(far: int) -> None
     rows = [
         row
         for calls in range(9, 14)
-        for row, _ in marks(compact("anthropic", marked(calls, 2, 4 + far), policy).request)
+        for row, _ in breakpoints(
+            compact("anthropic", with_breakpoint(calls, 2, 4 + far), policy).request
+        )
         if row < 2 * calls
     ]
     assert rows == [4] * 3 + [4 if far == 1 else 20] * 2
@@ -417,11 +428,11 @@ def test_own_mark_moves_with_the_epoch_and_never_makes_a_fifth(
 ) -> None:
     own: list[tuple[int, set[tuple[int, int]]]] = []
     for calls in range(3, 24):
-        body = marked(calls, 1, 11, 16, **head)
+        body = with_breakpoint(calls, 1, 11, 16, **head)
         out = compact("anthropic", body, PRICED.replace(passes=(cut_large,)))
-        added = marks(out.request) - marks(body)
+        added = breakpoints(out.request) - breakpoints(body)
         assert len(added) <= 1
-        assert len(marks(out.request)) + len(head_breakpoints(body)) <= MAX_BREAKPOINTS
+        assert len(breakpoints(out.request)) + len(head_breakpoints(body)) <= MAX_BREAKPOINTS
         assert judge("anthropic", out.request) == []
         own.append((out.report.epochs, added))
     if count == 3:
@@ -456,7 +467,7 @@ def thinking(count: int, model: str, *large: int, **fields: Any) -> dict[str, An
 
 
 def thoughts(body: Any) -> list[int]:
-    """Which thoughts still stand, by number."""
+    """Numbers of the thoughts that are still there."""
     blocks = (block for _, block in blocks_in(body["messages"]))
     return [int(b["thinking"].split()[1]) for b in blocks if b["type"] == "thinking"]
 
@@ -552,7 +563,7 @@ def test_a_changed_model_takes_all_reasoning_that_was_signed() -> None:
 
 
 def test_what_is_done_to_objects_is_done_to_bytes() -> None:
-    for body in (thinking(9, NEW, 0, 6), marked(12, 1, 8)):
+    for body in (thinking(9, NEW, 0, 6), with_breakpoint(12, 1, 8)):
         out = compact("anthropic", body, BOUND)
         assert json.loads(compact("anthropic", json.dumps(body).encode(), BOUND).request) == (
             out.request

@@ -103,11 +103,11 @@ def test_a_warm_request_reads_only_what_is_new(read: list[int]) -> None:
 
 def test_marks_that_move_are_no_change() -> None:
     memo = Memo()
-    marked = {"cache_control": {"type": "ephemeral"}}
+    with_breakpoint = {"cache_control": {"type": "ephemeral"}}
     for count in range(1, 12):
         request = grown(count)
         *head, last = request["messages"]
-        blocks = [{**last["content"][0], **marked}]
+        blocks = [{**last["content"][0], **with_breakpoint}]
         request = {**request, "messages": [*head, {**last, "content": blocks}]}
         warm = respool.compact(request, policy=POLICY, memo=memo)
         assert warm.request == respool.compact(request, policy=POLICY, memo=None).request
@@ -125,18 +125,18 @@ def test_an_edited_block_keeps_its_mark() -> None:
     assert kept["cache_control"] == {"type": "ephemeral"}
 
 
-MARK = {"cache_control": {"type": "ephemeral"}}
+BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
 
 
-def spelled(format: str, count: int, marked: int) -> dict[str, Any]:
+def spelled(format: str, count: int, with_breakpoint: int) -> dict[str, Any]:
     """A request whose user words are strings, but for the one that carries the mark."""
     whole = long_session(format, 12, result=800)
     words = [{"role": "user", "content": f"word {k} of the user"} for k in range(6)]
     history: list[Any] = []
     for k in range(count):
         text = words[k]["content"]
-        block = [{"type": "text", "text": text, **MARK}]
-        history.append({"role": "user", "content": block} if k == marked else words[k])
+        block = [{"type": "text", "text": text, **BREAKPOINT}]
+        history.append({"role": "user", "content": block} if k == with_breakpoint else words[k])
         history += whole["messages"][2 * k + 1 : 2 * k + 3]
     return {**whole, "messages": history}
 
@@ -151,8 +151,8 @@ def test_words_are_the_same_as_a_string_and_as_a_marked_block(
         prefixes = []
         for count in range(2, 7):
             read.clear()
-            for marked in (count - 1, 0):
-                body = given(spelled(format, count, marked))
+            for with_breakpoint in (count - 1, 0):
+                body = given(spelled(format, count, with_breakpoint))
                 warm = respool.compact(body, format=format, policy=POLICY, memo=memo)
                 prefixes.append(warm.report.prefix)
             assert len(read) <= 2 if count > 2 else 3, "a mark that moved made it read again"
@@ -180,7 +180,7 @@ def told(format: str, seed: int) -> list[bytes]:
     return [json.dumps({**alike, FIELD[format]: escaped[:end]}).encode() for end in ends]
 
 
-def with_marks(body: bytes, number: int) -> bytes:
+def with_breakpoints(body: bytes, number: int) -> bytes:
     """A request with four cache marks, on its last texts; now and then one is on an old text."""
     text, end = b'"type": "text"', len(body)
     for at in range(4):
@@ -190,19 +190,19 @@ def with_marks(body: bytes, number: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("format", "marks"),
+    ("format", "breakpoints"),
     [
         ("anthropic", True),
         *(pytest.param(format, False, marks=pytest.mark.laws) for format in FIELD),
     ],
 )
 def test_what_folds_goes_out_the_same_as_if_nothing_was_remembered(
-    format: str, marks: bool
+    format: str, breakpoints: bool
 ) -> None:
     policy, memo, folds = Policy(budget=6_000, reevaluate_tokens=1, keep_exchanges=2), Memo(), 0
     first, other = told(format, 1), told(format, 2)
     for number, body in enumerate((*first[:9], *other[6:12], *first[9:], *other[12:])):
-        sent = with_marks(body, number) if marks else body
+        sent = with_breakpoints(body, number) if breakpoints else body
         warm = respool.compact(sent, format=format, policy=policy, memo=memo)
         cold = respool.compact(sent, format=format, policy=policy, memo=None)
         assert warm.request == cold.request

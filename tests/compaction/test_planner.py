@@ -182,14 +182,14 @@ RATES: dict[str, tuple[dict[str, Any], str, str | None, BreakpointUsage, Rates]]
 
 @pytest.mark.parametrize("case", RATES)
 def test_rates(case: str) -> None:
-    settings, format, model, marking, rates = RATES[case]
+    settings, format, model, usage, rates = RATES[case]
     fields = {"messages": []} if model is None else {"model": model}
-    found = rates_for(Policy(**settings), format, fields, marking)
+    found = rates_for(Policy(**settings), format, fields, usage)
     assert replace(found, minimum=0) == rates
 
 
 @pytest.mark.parametrize(
-    ("format", "model", "marking", "minimum"),
+    ("format", "model", "usage", "minimum"),
     [
         ("anthropic", "claude-opus-4-7", BreakpointUsage(MINUTES), 2_048),
         ("anthropic", "claude-opus-4-7", BreakpointUsage(), 0),  # nothing is cached
@@ -201,10 +201,10 @@ def test_rates(case: str) -> None:
     ],
 )
 def test_the_shortest_prompt_that_is_cached(
-    format: str, model: str | None, marking: BreakpointUsage, minimum: int
+    format: str, model: str | None, usage: BreakpointUsage, minimum: int
 ) -> None:
     fields = {"messages": []} if model is None else {"model": model}
-    assert rates_for(Policy(), format, fields, marking).minimum == minimum
+    assert rates_for(Policy(), format, fields, usage).minimum == minimum
 
 
 def test_a_bare_list_of_messages_has_the_rates_of_its_wire() -> None:

@@ -36,7 +36,7 @@ LINK = {"type": "input_image", "image_url": "https://pics.example/1.png"}
 INLINE = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 SHORT = {"type": "ephemeral"}
-MARKS: dict[str, dict[str, str]] = {
+CONTROLS: dict[str, dict[str, str]] = {
     "anthropic": HOUR,
     "openai-chat": {"mode": "explicit"},
     "openai-responses": {"mode": "explicit"},
@@ -215,10 +215,10 @@ def mute(format: str, index: TranscriptIndex) -> list[Edit]:
     return [DropReasoning(1, HERE, "trial", "", 1)]
 
 
-def mark(kind: PartKind, text: str) -> Edits:
+def place_breakpoint(kind: PartKind, text: str) -> Edits:
     def made(format: str, index: TranscriptIndex) -> list[Edit]:
         at = find(index, kind, text)
-        return [PlaceBreakpoint(at, index.parts[at].ref, MARKS[format], "trial", "")]
+        return [PlaceBreakpoint(at, index.parts[at].ref, CONTROLS[format], "trial", "")]
 
     return made
 
@@ -247,15 +247,17 @@ EDITS: dict[str, Edits] = {
     "both parallel exchanges": drop(0, 1),
     "all exchanges": drop(0, 1, 2),
     "reasoning": mute,
-    "a mark on words": mark("text", "go"),
-    "a mark on a result": mark("result", "A"),
+    "a mark on words": place_breakpoint("text", "go"),
+    "a mark on a result": place_breakpoint("result", "A"),
     "several in one message, and in others": both(
         replace("result", "A", "cut"),
         replace("result", "B", "slim"),
         replace("text", "look", "see"),
     ),
     "a result, reasoning and an exchange": both(replace("result", "A", "cut"), mute, drop(2)),
-    "a result, and a mark beside it": both(replace("result", "A", "cut"), mark("result", "B")),
+    "a result, and a mark beside it": both(
+        replace("result", "A", "cut"), place_breakpoint("result", "B")
+    ),
 }
 
 LOOK = said("look")
@@ -263,7 +265,7 @@ WITH_B = user(told("b", [said("B said"), PICTURE]))
 UNBOUND = [word("look"), asked("a", '{"k": 1}'), asked("b", "{}")]
 SIGNED = ask("a", {"k": 1}, thoughtSignature="c2ln")
 B_REPLY = reply("b", "B said", parts=[INLINE])
-POINT = {"prompt_cache_breakpoint": MARKS["openai-chat"]}
+POINT = {"prompt_cache_breakpoint": CONTROLS["openai-chat"]}
 # What comes out; a number is the source's own message.
 EXPECTED: dict[str, dict[str, list[Any]]] = {
     "anthropic": {
@@ -533,12 +535,12 @@ def damaged(format: str) -> list[Any]:
 def test_edits_on_a_message_that_repair_changed_too(format: str, spelling: str) -> None:
     history = damaged(format)
     cut = replace("result", "A", "cut")
-    mended = edited(format, whole(format, copy.deepcopy(history)), both()).request[FIELD[format]]
+    repaired = edited(format, whole(format, copy.deepcopy(history)), both()).request[FIELD[format]]
     out = edited(format, whole(format, history), cut)
     assert out.report.repairs
     said_there = json.dumps(out.request[FIELD[format]])
     assert "A said" not in said_there
-    assert said_there.replace('"cut"', '"A said"') == json.dumps(mended)
+    assert said_there.replace('"cut"', '"A said"') == json.dumps(repaired)
     body = written(whole(format, history), spelling)
     assert json.loads(edited(format, body, cut).request) == out.request
 
@@ -562,8 +564,8 @@ def test_marks_on_an_edited_block_stay_and_may_move() -> None:
         item = {**said("A said"), "cache_control": SHORT} if at == "item" else said("A said")
         more = {"cache_control": SHORT} if at == "result" else {}
         history[2]["content"][0] = told("a", [item], **more)
-        marked = {"cache_control": SHORT} if at == "item" else {}
-        new = told("a", [{**said("cut"), **marked}], **more)
+        with_breakpoint = {"cache_control": SHORT} if at == "item" else {}
+        new = told("a", [{**said("cut"), **with_breakpoint}], **more)
         for body in (whole("anthropic", history), written(whole("anthropic", history), "spaced")):
             out = edited("anthropic", body, cut).request
             messages = out["messages"] if isinstance(out, dict) else json.loads(out)["messages"]
@@ -603,15 +605,15 @@ def test_a_mark_of_ours_gives_way_to_the_limit_of_four() -> None:
     for at in (2, 3, 4, 6):
         history[at]["content"][-1] = {**history[at]["content"][-1], "cache_control": SHORT}
     for body in (whole("anthropic", history), msgspec.json.encode(whole("anthropic", history))):
-        out = edited("anthropic", body, mark("text", "go"))
+        out = edited("anthropic", body, place_breakpoint("text", "go"))
         assert [repair.code for repair in out.report.repairs] == ["A21"]
         again = out.request if isinstance(out.request, dict) else json.loads(out.request)
         assert again["messages"] == history
 
 
-def out_of_order(*, marked: bool) -> list[Any]:
+def out_of_order(*, with_breakpoint: bool) -> list[Any]:
     """Text stands before the results, and repair moves them, with a mark, into its message."""
-    more = {"cache_control": SHORT} if marked else {}
+    more = {"cache_control": SHORT} if with_breakpoint else {}
     return [
         user(said("go")),
         model(use("a", {}), use("b", {})),
@@ -626,19 +628,19 @@ def out_of_order(*, marked: bool) -> list[Any]:
 @pytest.mark.parametrize("first", [False, True])
 def test_a_mark_that_repair_moves_is_this_requests_own(spelling: str, first: bool) -> None:
     memo = Memo()
-    for marked in (first, not first, first, not first):
-        body = written(whole("anthropic", out_of_order(marked=marked)), spelling)
+    for with_breakpoint in (first, not first, first, not first):
+        body = written(whole("anthropic", out_of_order(with_breakpoint=with_breakpoint)), spelling)
         warm = edited("anthropic", body, both(), memo).request
         assert warm == edited("anthropic", body, both()).request
-        assert (b"cache_control" in warm) is marked
+        assert (b"cache_control" in warm) is with_breakpoint
 
 
 def test_a_mark_that_repair_moves_counts_among_the_four() -> None:
-    history = out_of_order(marked=True)
+    history = out_of_order(with_breakpoint=True)
     for at in (1, 4, 5):
         history[at]["content"][-1]["cache_control"] = SHORT
     for body in (whole("anthropic", history), written(whole("anthropic", history), "spaced")):
-        out = edited("anthropic", body, mark("text", "go")).request
+        out = edited("anthropic", body, place_breakpoint("text", "go")).request
         assert json.dumps(out if isinstance(out, dict) else json.loads(out)).count("_control") == 4
 
 
@@ -650,7 +652,7 @@ def test_words_spelled_in_another_way_keep_their_own_bytes(
 ) -> None:
     """A string and one text block are the same words, also where repair or an edit touches them."""
     words: list[Any] = ["go on", [said("go on")]]
-    for edits in (both(), replace("text", "go on", "cut"), mark("text", "go on")):
+    for edits in (both(), replace("text", "go on", "cut"), place_breakpoint("text", "go on")):
         memo = Memo()
         for at in (first, 1 - first, first):
             history = HISTORIES[format]()
@@ -726,7 +728,7 @@ def history_of(format: str) -> list[Any]:
     return [*long, *json.loads(short.replace('"toolu_', '"toolu_s').replace('"call_', '"call_s'))]
 
 
-def marked(history: list[Any]) -> list[Any]:
+def with_breakpoint(history: list[Any]) -> list[Any]:
     """A history with Anthropic's mark on its last block, as clients put it."""
     last = copy.deepcopy(history[-1])
     if isinstance(last["content"], str):
@@ -741,12 +743,12 @@ def grown(format: str) -> list[dict[str, Any]]:
     ends = [end for end in range(1, len(history) + 1) if _asks(format, history[end - 1])]
     held = [history[:end] for end in ends]
     if format == "anthropic":
-        held = [marked(one) for one in held]
+        held = [with_breakpoint(one) for one in held]
     return [{"model": MODEL.get(format, "gpt-5.1"), FIELD[format]: one} for one in held]
 
 
 def _asks(format: str, message: Any) -> bool:
-    """Whether a request may end with this message."""
+    """Return whether a request may end with this message."""
     told = message.get("role") in ("user", "tool") or message.get("type") == "function_call_output"
     return told and not (format == "gemini" and message.get("role") == "model")
 
@@ -837,15 +839,19 @@ def coloured(format: str) -> dict[str, Any]:
 
 
 @formats
-@pytest.mark.parametrize("mark", [True, False])
-def test_rows_are_settled_where_what_comes_is_tidied(format: str, mark: bool) -> None:
+@pytest.mark.parametrize("place_breakpoint", [True, False])
+def test_rows_are_settled_where_what_comes_is_tidied(format: str, place_breakpoint: bool) -> None:
     """No two untouched rows stand behind the last one that is not, and that may carry a mark."""
     memo, policy, session = Memo(), respool.Policy(passes=("tidy_results",)), coloured(format)
     history, left = session[FIELD[format]], list[int]()
     for end in range(1, len(history) + 1):
         if not _asks(format, history[end - 1]):
             continue
-        held = history[:end] if not mark or format != "anthropic" else marked(history[:end])
+        held = (
+            history[:end]
+            if not place_breakpoint or format != "anthropic"
+            else with_breakpoint(history[:end])
+        )
         asked = json.dumps({**session, FIELD[format]: held}).encode()
         warm = respool.compact(asked, format=format, policy=policy, memo=memo)
         assert warm.request == respool.compact(asked, format=format, policy=policy).request
@@ -861,7 +867,9 @@ def test_rows_are_settled_where_a_mark_of_ours_stands_beside_what_folded() -> No
     memo, policy = Memo(), respool.Policy(budget=6_000, keep_exchanges=2)
     history, left = long_session("anthropic", 60, result=600)["messages"], list[int]()
     for end in range(41, len(history) + 1, 2):
-        asked = json.dumps({"model": MODEL["anthropic"], "messages": marked(history[:end])})
+        asked = json.dumps(
+            {"model": MODEL["anthropic"], "messages": with_breakpoint(history[:end])}
+        )
         warm = respool.compact(asked, policy=policy, memo=memo)
         assert warm.request == respool.compact(asked, policy=policy).request
         state = fold_request(

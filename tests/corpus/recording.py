@@ -1,4 +1,4 @@
-"""What every reader makes of a recorded session."""
+"""Output of every session reader for a recorded session."""
 
 from __future__ import annotations
 

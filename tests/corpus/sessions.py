@@ -27,7 +27,7 @@ READERS: dict[str, Callable[[Message], Recording]] = {
     "pi": pi.read,
 }
 # Claude Code's mark, on the last block of the newest message, where it is every time another one.
-MARK = b',"cache_control":{"type":"ephemeral"}'
+BREAKPOINT = b',"cache_control":{"type":"ephemeral"}'
 SHARD = 600_000  # compressed bytes: what one test reads, so that workers are evenly loaded
 
 
@@ -40,14 +40,14 @@ class History:
     head: Message
     messages: list[Message]
     cuts: list[int]  # request k was messages[:cuts[k]]
-    marked: bool
+    has_breakpoints: bool
 
     @property
     def last(self) -> Message:
         """The last request, as an object."""
         messages = self.messages[: self.cuts[-1]]
-        if self.marked:
-            messages[-1] = with_mark(messages[-1])
+        if self.has_breakpoints:
+            messages[-1] = with_breakpoint(messages[-1])
         return {**self.head, HISTORY[self.format]: messages}
 
     def bodies(self) -> Iterator[bytes]:
@@ -56,7 +56,11 @@ class History:
         sent: list[bytes] = []
         for cut in self.cuts:
             sent += [encode(message) for message in self.messages[len(sent) : cut]]
-            newest = encode(with_mark(self.messages[cut - 1])) if self.marked else sent[-1]
+            newest = (
+                encode(with_breakpoint(self.messages[cut - 1]))
+                if self.has_breakpoints
+                else sent[-1]
+            )
             yield start + b",".join([*sent[:-1], newest]) + b"]}"
 
 
@@ -100,13 +104,13 @@ def sessions(shard: tuple[str, int, int]) -> Iterator[Session]:
 def read(session: Message) -> Session:
     """One session in the form of its requests."""
     told = READERS[session["format"]](session)
-    marked = session["format"] == "claude-code"
+    has_breakpoints = session["format"] == "claude-code"
     histories: list[History] = []
     for number, messages in enumerate(told.histories):
         if cuts := _cuts(told.format, messages):
             head = _HEADS[told.format](told)
             id = f"{session['id']}#{number}"
-            histories.append(History(id, told.format, head, messages, cuts, marked))
+            histories.append(History(id, told.format, head, messages, cuts, has_breakpoints))
     return Session(session["id"], histories, told.left)
 
 
@@ -118,15 +122,15 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def with_mark(message: Message) -> Message:
+def with_breakpoint(message: Message) -> Message:
     """A message with a cache mark on its last block."""
     *before, last = message["content"]
-    marked = {**last, "cache_control": {"type": "ephemeral"}}
-    return {**message, "content": [*before, marked]}
+    has_breakpoints = {**last, "cache_control": {"type": "ephemeral"}}
+    return {**message, "content": [*before, has_breakpoints]}
 
 
 def _cuts(format: str, messages: list[Message]) -> list[int]:
-    """Where the model's turns start, and the end if its turn would be next."""
+    """Starts of the model's turns, and the end if its turn would be next."""
     mine = [_is_models(format, message) for message in messages]
     starts = [at for at in range(1, len(mine)) if mine[at] and not mine[at - 1]]
     return [*starts, len(mine)] if mine and not mine[-1] else starts
@@ -146,8 +150,8 @@ def _anthropic(told: Recording) -> Message:
     ]
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in told.tools]
     head = {"model": told.model, "max_tokens": 32000}
-    marked = [{**block, "cache_control": {"type": "ephemeral"}} for block in said]
-    return {**head, "system": marked, **({"tools": tools} if tools else {})}
+    has_breakpoints = [{**block, "cache_control": {"type": "ephemeral"}} for block in said]
+    return {**head, "system": has_breakpoints, **({"tools": tools} if tools else {})}
 
 
 def _chat(told: Recording) -> Message:

@@ -20,10 +20,10 @@ from respool.proxy.log import log_nothing
 from respool.proxy.server import serving
 from respool.proxy.server_options import CompactionOptions, ServerOptions, TransferLimits
 from respool.store import SQLiteStore
-from tests.proxy.sockets import Heard, Reply, all_to, ask, post, upstream
+from tests.proxy.sockets import ReceivedRequest, Reply, all_to, ask, post, upstream
 from tests.support.formats import Exchange, request
 
-KEEN = respool.Policy(
+EAGER_POLICY = respool.Policy(
     cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
 )
 KEY = "sk-ant-a-key-that-nobody-may-see"
@@ -38,7 +38,7 @@ class Dashboarded:
     port: int
     store: SQLiteStore
     loop: asyncio.AbstractEventLoop  # in which it serves
-    heard: list[Heard]
+    received: list[ReceivedRequest]
     statuses: list[int] = field(default_factory=list)  # of the next answers; then 200
     sent: int = 0
     prefix: str = ""  # what stands before paths: a token
@@ -101,7 +101,7 @@ class Dashboarded:
         return found
 
     def data(self, question: str) -> Any:
-        """What the dashboard's page is told."""
+        """JSON answer of the dashboard's API."""
         status, _, body = self.get(f"/respool/api/{question}")
         assert status == 200, body
         return json.loads(body)
@@ -113,9 +113,9 @@ def only(one: Dashboarded) -> list[dict[str, Any]]:
     return one.data(f"requests?conversation={conversation['name']}")["requests"]
 
 
-def usage_of(heard: Heard) -> dict[str, int]:
-    """What a provider might report: most of a prompt read from its cache."""
-    size = len(heard.body) // 4
+def usage_of(received: ReceivedRequest) -> dict[str, int]:
+    """Usage that a provider might report: most of a prompt read from its cache."""
+    size = len(received.body) // 4
     return {
         "input_tokens": 50,
         "cache_read_input_tokens": size * 9 // 10,
@@ -130,7 +130,7 @@ def dashboarded(
     *,
     observe: bool = False,
     token: str | None = None,
-    policy: respool.Policy = KEEN,
+    policy: respool.Policy = EAGER_POLICY,
     port: int = 0,
 ) -> Iterator[Dashboarded]:
     """A proxy with its dashboard, in a thread of its own, for as long as the block lasts."""
@@ -158,9 +158,9 @@ async def _served(
     store = SQLiteStore(folder / "respool.db")
     statuses: list[int] = []
 
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         status = statuses.pop(0) if statuses else 200
-        answer = {"type": "message", "model": MODEL, "usage": usage_of(heard)}
+        answer = {"type": "message", "model": MODEL, "usage": usage_of(received)}
         body = json.dumps(answer).encode()
         head = f"HTTP/1.1 {status} So\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -172,6 +172,6 @@ async def _served(
             prefix = f"/respool-token/{token}" if token else ""
             loop = asyncio.get_running_loop()
             first.set_result(
-                Dashboarded(running.port, store, loop, behind.heard, statuses, prefix=prefix)
+                Dashboarded(running.port, store, loop, behind.received, statuses, prefix=prefix)
             )
             await asyncio.wrap_future(stop)

@@ -26,7 +26,7 @@ from respool.dashboard.queries import ProxyStatus
 from respool.edits import REASONS
 from respool.plugins import installed_version
 from respool.store import SQLiteStore
-from tests.dashboard.support import KEEN, KEY, LONG, Dashboarded, dashboarded, only
+from tests.dashboard.support import EAGER_POLICY, KEY, LONG, Dashboarded, dashboarded, only
 from tests.proxy.sockets import get
 from tests.support.formats import Exchange
 
@@ -67,11 +67,11 @@ class TestData:
             shown = used.data(f"edit?request={one['id']}&at=0")
             assert shown["before"]["text"] == f"make {at} {LONG}"
             assert shown["before"]["length"] == len(f"make {at} {LONG}")
-            assert shown["after"]["text"] in used.heard[-1].body.decode().replace("\\n", "\n")
+            assert shown["after"]["text"] in used.received[-1].body.decode().replace("\\n", "\n")
 
     def test_an_edit_in_place_of_another_has_both_texts_too(self, tmp_path: Path):
         """It takes out nothing that is not kept already, so nothing else had to be kept with it."""
-        policy = KEEN.replace(passes=("keep_lines", "stub_results"), keep_exchanges=2)
+        policy = EAGER_POLICY.replace(passes=("keep_lines", "stub_results"), keep_exchanges=2)
         steps = [[Exchange(f"make {LONG}", id="call_0", args={"command": "make"})]]
         later = range(1, 5)
         steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in later]
@@ -133,7 +133,7 @@ class TestData:
         assert told["cap_chars"] == {"name": "cap_chars", "value": 500, "origin": "code"}
         assert told["advise"] == {"name": "advise", "value": False, "origin": "default"}
         assert told["passes"]["value"] == ["cap_results"]
-        assert told.keys() | {"tools"} == KEEN.origins().keys()
+        assert told.keys() | {"tools"} == EAGER_POLICY.origins().keys()
 
     def test_what_has_not_changed_is_not_sent_again(self, used: Dashboarded):
         for question in ("overview", "conversations", "notable", "settings"):
@@ -188,7 +188,7 @@ class TestObserving:
             assert total["would_saved"] == total["saved"] > 0
             assert total["would_cost"] == pytest.approx(total["cost_before"] - total["cost_after"])
             assert {x["mode"] for x in only(one)} == {"observed"}
-            assert "respool:" not in one.heard[-1].body.decode()
+            assert "respool:" not in one.received[-1].body.decode()
             last = only(one)[-1]
             usage = last["usage"]
             paid = 50 * 3 + usage["cache_read"] * 0.3 + usage["cache_write"] * 3.75 + 300 * 15
@@ -246,9 +246,9 @@ class TestThePage:
         assert {code for code in REASONS if f"  {code}: " not in words} == set()
 
     def test_only_a_browser_gets_it(self, used: Dashboarded):
-        before = len(used.heard)
+        before = len(used.received)
         assert used.get("/")[2] != page()
-        assert len(used.heard) == before + 1
+        assert len(used.received) == before + 1
 
 
 FOREIGN = [
@@ -309,14 +309,14 @@ class TestAttacks:
     def test_other_sites_and_rebound_names_see_nothing(
         self, used: Dashboarded, host: str, origin: str | None
     ):
-        before = len(used.heard)
+        before = len(used.received)
         for path in ("/", "/respool/%61pi/overview", *(f"/respool/api/{one}" for one in QUESTIONS)):
             lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Accept: text/html"]
             lines += [f"Origin: {origin}"] if origin else []
             reply = used.raw("\r\n".join(lines).encode() + b"\r\n\r\n")
             assert reply.status == 403, path
             assert b"claude" not in reply.body
-        assert len(used.heard) == before
+        assert len(used.received) == before
 
     def test_a_page_elsewhere_cannot_even_load_data_as_something_else(self, used: Dashboarded):
         for site in ("cross-site", "same-site", "anything"):
@@ -327,19 +327,19 @@ class TestAttacks:
 
     @pytest.mark.parametrize("path", TRICKS)
     def test_paths_lead_nowhere_else(self, used: Dashboarded, path: str):
-        before = len(used.heard)
+        before = len(used.received)
         reply = used.raw(get(path))
         assert reply.status == 404
         assert json.loads(reply.body)["error"]
-        assert len(used.heard) == before
+        assert len(used.received) == before
 
     @pytest.mark.parametrize(
         "path", ["/%63lew/api/overview", "//respool/api/overview", "/RESPOOL/api/"]
     )
     def test_what_only_looks_like_respools_own_goes_up(self, used: Dashboarded, path: str):
-        before = len(used.heard)
+        before = len(used.received)
         assert b"totals" not in used.raw(get(path)).body
-        assert len(used.heard) == before + 1
+        assert len(used.received) == before + 1
 
     @pytest.mark.parametrize(("query", "status"), QUERIES)
     def test_odd_questions_have_plain_answers(self, used: Dashboarded, query: str, status: int):

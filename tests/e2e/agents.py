@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from respool.store import RequestRecord, SQLiteStore
-from tests.support.client_requests import unmarked
+from tests.support.client_requests import without_breakpoints
 from tests.transcripts.agent import SAID, main_or_sub, write_settings
 from tests.transcripts.drive import installed
 from tests.transcripts.upstream import Answer, Received, Upstream, Usage
@@ -50,7 +50,7 @@ class Driven:
 
 @dataclass
 class Came:
-    """What came of a session."""
+    """Outcome of a session."""
 
     status: int
     said: str  # by the agent and by respool, on standard error
@@ -122,7 +122,7 @@ def _gemini_set_up(home: Path, _url: str) -> None:
 
 
 def _aider_set_up(home: Path, _url: str) -> None:
-    """What its user types; and prices of no model, which it would look for elsewhere."""
+    """Write its user's input, and an empty price list, which it would fetch otherwise."""
     typed = (f"/run cat gauge_{n:02}.txt\n/ask Now gauge {n}.\n" for n in range(1, TURNS + 1))
     (home / "typed.txt").write_text("".join(typed))
     write_settings(home / ".aider/caches/model_prices_and_context_window.json", {"none": {}})
@@ -280,11 +280,11 @@ class Metered(Upstream):
 
 
 def _wire(body: dict[str, Any]) -> bytes:
-    """What of a request a cache goes by: its history last, without marks."""
+    """Fields of a request that a cache depends on: its history last, without breakpoints."""
     fields = ("messages", "input", "contents")
     head = {key: body[key] for key in ("system", "systemInstruction", "tools") if key in body}
     history = [body[key] for key in fields if key in body]
-    return json.dumps([unmarked(head), unmarked(history)]).encode()
+    return json.dumps([without_breakpoints(head), without_breakpoints(history)]).encode()
 
 
 def _common(one: bytes, other: bytes) -> int:
@@ -293,7 +293,7 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 def missing(name: str) -> str | None:
-    """Why an agent cannot be driven here; None: it can, and is installed."""
+    """Reason that an agent cannot be driven here; None: it can, and is installed."""
     of_node = "==" not in DRIVEN[name].package
     if of_node and (shutil.which("node") is None or shutil.which("npm") is None):
         return "there is no Node with npm here to install agents with"
@@ -312,7 +312,7 @@ def _bin(one: Driven) -> Path:
 
 
 def _file(number: int) -> str:
-    """What a gauge has to say: no two alike."""
+    """Content of a file of gauge readings, different for each file."""
     lines = (
         f"{number:02}:{n:03} the gauge at mile {n * 37 % 211} reads {n * number * 13 % 9973} mm"
         for n in range(LINES)

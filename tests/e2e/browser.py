@@ -64,7 +64,7 @@ COLLIDING = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
 
 
 def missing() -> str | None:
-    """Why no browser can be started here; None if one can."""
+    """Reason that no browser can be started here; None if one can."""
     if find_spec("playwright") is None:
         return "playwright is not installed: make e2e installs it"
     if shutil.which("chromium") is None:
@@ -134,7 +134,7 @@ class Seen(Tab):
         super().__init__(browser, one.url, "#live.on", **{"viewport": WIDE, **options})
 
     def text(self, selector: str) -> str:
-        """What stands in an element, with plain spaces."""
+        """Text of an element, with plain spaces."""
         return self.tab.locator(selector).first.inner_text().replace("\u00a0", " ")
 
     def press(self, *keys: str) -> None:
@@ -143,7 +143,7 @@ class Seen(Tab):
             self.tab.keyboard.press(key)
 
     def focused(self) -> str:
-        """What has the focus: its label, or what stands in it."""
+        """Label or text of the focused element."""
         return self.tab.evaluate(
             "(document.activeElement.ariaLabel ?? document.activeElement.textContent).trim()"
         )

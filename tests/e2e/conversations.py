@@ -237,7 +237,7 @@ def conversation(lines: int = 16) -> Conversation:
         compacted=None,
         ids=True,
         signed=False,
-        marks=0,
+        breakpoint_style=0,
         form=0,
     )
 

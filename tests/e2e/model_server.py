@@ -50,17 +50,17 @@ class Answer(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        """Whether the request was taken."""
+        """Return whether the request was accepted."""
         return self.status == 200
 
     @property
     def error(self) -> dict[str, Any]:
-        """What the server has against it."""
+        """The server's error message."""
         return self.body.get("error", {})
 
     @property
     def prompt(self) -> int:
-        """How many tokens the prompt had."""
+        """Tokens of the prompt."""
         usage = self.body["usage"]
         if "cache_read_input_tokens" in usage:  # Anthropic counts the two apart
             return usage["input_tokens"] + usage["cache_read_input_tokens"]
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
 
     @property
     def cached(self) -> int:
-        """How many of them the server had from the request before."""
+        """Prompt tokens that the server had cached from the request before."""
         usage = self.body["usage"]
         if "cache_read_input_tokens" in usage:
             return usage["cache_read_input_tokens"]
@@ -87,7 +87,7 @@ class ModelServer:
     def answer(
         self, format: str, request: dict[str, Any], *, roles_may_repeat: bool = False
     ) -> Answer:
-        """What it says to this request: one token, which costs reading all of the prompt."""
+        """Response to this request: one token, which costs reading the whole prompt."""
         return self._post(_ANSWER[format], _told(format, request, roles_may_repeat))
 
     def read(
@@ -156,7 +156,7 @@ def _model() -> Path | None:
 
 
 def missing() -> str | None:
-    """What is not installed, for a reason to skip; None when all is there."""
+    """Names of missing packages, as a reason to skip; None when all are there."""
     if find_spec("xllamacpp") is None:
         return "xllamacpp is not installed: make e2e installs it"
     if _model() is None:

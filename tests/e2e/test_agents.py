@@ -14,7 +14,7 @@ import pytest
 import respool
 from respool.markers import find_marker
 from tests.e2e.agents import DRIVEN, TURNS, Came, drive, missing, shown
-from tests.support.client_requests import leaves, marks, unmarked
+from tests.support.client_requests import breakpoints, leaves, without_breakpoints
 from tests.support.formats import FIELD
 
 pytestmark = pytest.mark.e2e
@@ -41,7 +41,7 @@ def holds(came: Came, format: Any) -> None:
     """Every request is valid, and has four marks at the most."""
     for taken in (*came.main, *came.others):
         assert respool.check(taken.body, format=format) == []
-        assert len([path for path in marks(taken.body) if path[-1] == "type"]) <= 4
+        assert len([path for path in breakpoints(taken.body) if path[-1] == "type"]) <= 4
     assert {record.fallback for record in came.records} == {""}
     assert {record.status for record in came.records} == {200}
 
@@ -49,7 +49,7 @@ def holds(came: Came, format: Any) -> None:
 def extends(came: Came, format: str) -> int:
     """Between epochs each history begins with all of the one before; how often that was so."""
     field, steady = FIELD[format], 0
-    histories = [_spelled(unmarked(taken.body[field])) for taken in came.main]
+    histories = [_spelled(without_breakpoints(taken.body[field])) for taken in came.main]
     for at in range(1, len(histories)):
         if came.records[at].epochs == came.records[at - 1].epochs:
             assert histories[at][: len(histories[at - 1])] == histories[at - 1]
@@ -63,7 +63,7 @@ def _spelled(history: list[Any]) -> list[str]:
 
 
 def markers(body: dict[str, Any]) -> int:
-    """How many of respool's markers a request has."""
+    """Number of respool's markers in a request."""
     return sum(isinstance(leaf, str) and find_marker(leaf) is not None for _, leaf in leaves(body))
 
 

@@ -37,7 +37,7 @@ def recorded(one: Dashboarded, count: int, **fields: Any) -> None:
 
 
 def rows(seen: Seen) -> int:
-    """How many requests are listed."""
+    """Number of requests listed."""
     return seen.tab.locator("#detail tbody tr").count()
 
 

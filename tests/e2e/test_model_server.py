@@ -37,7 +37,7 @@ MARGIN = 8
 
 
 def errors(request: dict[str, Any], format: str) -> list[str]:
-    """What check has against a request."""
+    """Errors that check reports for a request."""
     return [str(p) for p in respool.check(request, format=format) if p.severity == "error"]
 
 

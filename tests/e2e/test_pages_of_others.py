@@ -105,11 +105,11 @@ def test_a_page_of_another_site_neither_uses_nor_reads_anything(
 ):
     with dashboarded(tmp_path) as one, another_site() as port:
         one.talk(1)
-        one.heard.clear()
+        one.received.clear()
         tab = browser.new_context().new_page()
         tab.goto(f"http://{host}:{port}/")
         assert tab.evaluate(ATTACK, as_localhost(one)) == []
-        assert [heard.line for heard in one.heard] == []
+        assert [received.line for received in one.received] == []
         tab.context.close()
 
 
@@ -119,13 +119,13 @@ def test_a_page_whose_name_leads_here_later_neither_uses_nor_reads_anything(
     """To the browser, the proxy is then the page's own site: it sends what the page says."""
     with dashboarded(tmp_path) as one:
         one.talk(1)
-        one.heard.clear()
+        one.received.clear()
         tab = browser.new_context().new_page()
         url = f"http://{REBOUND}:{one.port}/"
         tab.goto(f"{url}page")  # refused too, but now there is a page of that origin
         assert tab.evaluate("location.origin") == url.rstrip("/")
         assert tab.evaluate(ATTACK, url) == []
-        assert [heard.line for heard in one.heard] == []
+        assert [received.line for received in one.received] == []
         tab.context.close()
 
 
@@ -140,7 +140,7 @@ def test_a_browser_on_respools_own_pages_takes_nothing_to_a_provider(browser: An
             if path in ("healthz", "metrics"):
                 icon = "async () => (await fetch('/favicon.ico')).status"
                 assert tab.evaluate(icon) == 404
-        assert [heard.line for heard in one.heard] == []
+        assert [received.line for received in one.received] == []
         tab.context.close()
 
 

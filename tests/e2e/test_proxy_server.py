@@ -114,7 +114,7 @@ ASKED = [{"role": "user", "content": "Count from one to twenty, in words."}]
 
 
 def streamed(format: str, through: ModelServer) -> bytes:
-    """What a small model says when it has no tools, which it cannot use."""
+    """Text of a streamed response of a small model without tools, which it cannot use."""
     request = {"model": "local", "input" if format == "openai-responses" else "messages": ASKED}
     asked = {**request, LENGTH.get(format, "max_tokens"): WORDS, "temperature": 0, "stream": True}
     status, data = through.bytes_of(format, asked)
@@ -123,7 +123,7 @@ def streamed(format: str, through: ModelServer) -> bytes:
 
 
 def words(data: bytes) -> str:
-    """What a stream says, in any of the three formats."""
+    """Text of a stream, in any of the three formats."""
     said = ""
     for line in data.splitlines():
         if line.startswith(b"data: {"):

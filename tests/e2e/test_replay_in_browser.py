@@ -31,11 +31,11 @@ class Visit(Tab):
         super().__init__(browser, path.as_uri(), "#footer p", **options)
 
     def count(self, selector: str) -> int:
-        """How many elements there are."""
+        """Number of elements."""
         return self.tab.locator(selector).count()
 
     def texts(self, selector: str) -> list[str]:
-        """What stands in all elements."""
+        """Texts of all elements."""
         return self.tab.locator(selector).all_inner_texts()
 
 
@@ -59,7 +59,7 @@ def forty() -> Replay:
 
 
 def numbers(texts: list[str]) -> list[float]:
-    """What people read as numbers."""
+    """Numbers in formatted texts."""
     units = {"k": 1e3, "M": 1e6, "bn": 1e9}
     found = []
     for text in texts:
@@ -103,7 +103,9 @@ class TestHeadline:
         verdict = seen.texts(".verdict")[0].replace("\u00a0", " ")
         count = conversation_count(forty.sessions)
         assert seen.texts("h1") == [f"{count}\u00a0conversations cost ${money:,.2f}"]
-        assert "Below they are 40\u00a0sessions" in " ".join(seen.texts("#headline .note"))
+        assert "Below they are listed as 40\u00a0sessions" in " ".join(
+            seen.texts("#headline .note")
+        )
         assert verdict.startswith(f"safe would have saved {saved:.1f} % of it")
         assert f"{forty.totals[1].lost_turns} later turns" in verdict
 

@@ -82,7 +82,7 @@ def steps_of(did: Sequence[Done]) -> list[list[Exchange]]:
 
 
 def grown(format: str, did: Sequence[Done], policy: Policy) -> list[respool.Compaction[Any]]:
-    """What comes out as the conversation grows; warm and cold agree, and all of it is valid."""
+    """Projections as the conversation grows; warm and cold agree, and all are valid."""
     steps, memo, found = steps_of(did), respool.Memo(), list[respool.Compaction[Any]]()
     for count in range(1, len(steps) + 1):
         body = json.dumps(request(format, "go", *steps[:count])).encode()
@@ -97,7 +97,7 @@ def grown(format: str, did: Sequence[Done], policy: Policy) -> list[respool.Comp
 
 
 def found_in(format: str, did: Sequence[Done], policy: Policy) -> tuple[list[tuple[int, int]], int]:
-    """Which calls fetched again what was cut, and from which; and how many asked for what stood."""
+    """Calls that fetched cut content again, with its source; and calls for content still there."""
     grown(format, did, policy)
     whole = request(format, "go", *steps_of(did))
     state = fold_request(whole, format=format, policy=policy, facts=Facts(), memo=None).state
@@ -342,7 +342,7 @@ deeds = st.lists(
 
 
 def done(chosen: Sequence[tuple[str, str]]) -> list[Done]:
-    """What these deeds are; a file says something else after each write that may reach it."""
+    """Calls of these deeds; a file has other content after each write that may reach it."""
     version, did = dict.fromkeys("ab", 0), list[Done]()
     for deed, name in chosen:
         if deed in ("edit", "build"):

@@ -22,7 +22,7 @@ from .subject import IDLE, Compact
 
 @dataclass(frozen=True)
 class Example:
-    """What the laws are held against. `number` follows from the conversation alone."""
+    """Example that the laws are checked against. `number` follows from the conversation alone."""
 
     format: str
     number: int
@@ -49,7 +49,7 @@ def examples(draw: DrawFn, format: str) -> Example:
 
 
 def is_listed(request: Any) -> bool:
-    """Whether the history is a list: one that is a string is no history of calls."""
+    """Return whether the history is a list: a string is no history of calls."""
     return all(not isinstance(request.get(field), str) for field in set(HISTORY.values()))
 
 

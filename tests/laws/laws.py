@@ -21,7 +21,7 @@ from respool.shapes.decoration import ESCAPE_CODE, strip_padding, thin_line_numb
 from respool.tokens import counter_for, part_tokens
 from respool.transcript import TranscriptIndex
 from tests.judges import JUDGES
-from tests.laws.spans import same_but_for_marks, spans, spellings
+from tests.laws.spans import same_without_breakpoints, spans, spellings
 from tests.laws.subject import IDLE, ORDINARY, Compact
 from tests.strategies import HISTORY
 from tests.support.timing import ROUNDS, takes_at_most
@@ -43,7 +43,7 @@ def faithful(compact: Compact, format: str, request: Any) -> None:
     sources = {id(message) for message in request[field]}
     fresh = [m for m in out.request[field] if id(m) not in sources]
     touchable = _touchable(out, format, compact(request, policy=IDLE).request[field])
-    touchable += _holds_own_mark(fresh, request[field])
+    touchable += _has_own_breakpoint(fresh, request[field])
     assert len(fresh) <= touchable, "a message that no edit touches is another object"
     for name in request:
         assert name == field or out.request[name] is request[name]
@@ -51,13 +51,13 @@ def faithful(compact: Compact, format: str, request: Any) -> None:
         _keeps_bytes(compact, body, field, touchable)
 
 
-def _holds_own_mark(fresh: Sequence[Any], sources: Sequence[Any]) -> bool:
-    """Whether one of the new messages differs from its source in a cache mark alone."""
-    return any(same_but_for_marks(one, source) for one in fresh for source in sources)
+def _has_own_breakpoint(fresh: Sequence[Any], sources: Sequence[Any]) -> bool:
+    """Return whether a new message differs from its source in a cache breakpoint alone."""
+    return any(same_without_breakpoints(one, source) for one in fresh for source in sources)
 
 
 def _touchable(out: Compaction[Any], format: str, history: Sequence[Any]) -> int:
-    """How many messages the edits and repairs of a report can have changed at most."""
+    """Maximum number of messages that the edits and repairs of a report can have changed."""
     rows: set[int] = set()
     for step in split_steps(PROVIDERS[format].codec, history):  # type: ignore[index]
         step_rows = range(step.at, step.at + len(step.messages))
@@ -79,7 +79,7 @@ def _keeps_bytes(compact: Compact, body: bytes, field: str, touchable: int) -> N
 
 
 def valid(compact: Compact, format: str, request: Any, whole: bool) -> None:
-    """What comes out is what the provider accepts."""
+    """The provider accepts the projection."""
     out = compact(request)
     if out.report.untouched:
         return
@@ -127,11 +127,11 @@ def stable(compact: Compact, format: str, requests: Sequence[Any]) -> None:
         before, after = one.request[field], next_one.request[field]
         assert len(after) >= len(before)
         for said, again in zip(before, after, strict=False):
-            assert same_but_for_marks(said, again)
+            assert same_without_breakpoints(said, again)
 
 
 def _ends_made_up(out: Compaction[Any]) -> bool:
-    """Whether this request got what only its end needed; the next one does not have that end."""
+    """Return whether the end of this request was repaired; the next request ends elsewhere."""
     return any(repair.code in ("A7", "G7", "G3", "G3a", "R1") for repair in out.report.repairs)
 
 
@@ -236,7 +236,7 @@ def _marker_is_true(marker: Any, original: str, text: str) -> None:
 
 
 def _stood_there(line: str, original: str, bare: str) -> bool:
-    """Whether a line is one of the original's, or how one begins and how much of it is gone."""
+    """Return whether the original has a line, or its start with the length of the rest."""
     said, _, gone = line.rpartition("[… ")
     whole = line in original or line in bare
     return whole or any(
@@ -247,7 +247,7 @@ def _stood_there(line: str, original: str, bare: str) -> bool:
 
 
 def _short_is_true(marker: OmissionMarker, original: str, text: str) -> None:
-    """What a marker without a cap says: its reference, its count, and whole lines where it cuts."""
+    """Check a marker without a cap: its reference, its count, and its gaps."""
     assert marker.ref == reference(original)
     assert 0 < marker.omitted <= (marker.total or marker.omitted)
     holes = [one for line in text.split("\n") if (one := parse_gap(line)) is not None]

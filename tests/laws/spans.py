@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 _SPACE = " \t\r\n"
-MARKS = ("cache_control", "prompt_cache_breakpoint")
+BREAKPOINT_FIELDS = ("cache_control", "prompt_cache_breakpoint")
 
 
 def _skip(text: str, at: int, also: str = "") -> int:
@@ -45,29 +45,36 @@ def _items(text: str, at: int) -> list[str]:
     return found
 
 
-def unmarked(value: Any) -> Any:
+def without_breakpoints(value: Any) -> Any:
     """A value without cache marks, wherever they stand."""
     if isinstance(value, list):
-        return [unmarked(item) for item in value]
+        return [without_breakpoints(item) for item in value]
     if isinstance(value, dict):
-        return {key: unmarked(item) for key, item in value.items() if key not in MARKS}
+        return {
+            key: without_breakpoints(item)
+            for key, item in value.items()
+            if key not in BREAKPOINT_FIELDS
+        }
     return value
 
 
 def worded(message: Any) -> Any:
     """A message without cache marks; one marked block of words is the same as these words."""
-    bare = unmarked(message)
+    bare = without_breakpoints(message)
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         block = content[0]
-        if block.keys() & set(MARKS) and unmarked(block).keys() == {"type", "text"}:
+        if block.keys() & set(BREAKPOINT_FIELDS) and without_breakpoints(block).keys() == {
+            "type",
+            "text",
+        }:
             return {**bare, "content": block["text"]}
     return bare
 
 
-def same_but_for_marks(one: Any, other: Any) -> bool:
-    """Whether two messages differ in cache marks alone, if at all."""
-    if json.dumps(unmarked(one)) == json.dumps(unmarked(other)):
+def same_without_breakpoints(one: Any, other: Any) -> bool:
+    """Return whether two messages differ at most in cache breakpoints."""
+    if json.dumps(without_breakpoints(one)) == json.dumps(without_breakpoints(other)):
         return True
     return json.dumps(worded(one)) == json.dumps(worded(other))
 

@@ -1,4 +1,4 @@
-"""How a compactor is run by the laws: the real one, or one with a planted fault."""
+"""Compactors that the laws run: the real one, or one with a planted fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from respool.report import Report
 from tests.laws.trial_passes import (
     drop_every_other_exchange,
     drop_old_reasoning,
-    mark_the_last_seen,
+    place_last_seen_breakpoint,
     shorten_calls,
 )
 
@@ -84,7 +84,7 @@ SUBJECTS: dict[str, tuple[Pass, ...]] = {
 
 # Marks of the lifetime that may stand before any other, in the shape that each wire knows.
 MARKERS: dict[str, Pass] = {
-    "anthropic": mark_the_last_seen({"type": "ephemeral", "ttl": "1h"}),
-    "openai-chat": mark_the_last_seen({"mode": "explicit"}),
-    "openai-responses": mark_the_last_seen({"mode": "explicit"}),
+    "anthropic": place_last_seen_breakpoint({"type": "ephemeral", "ttl": "1h"}),
+    "openai-chat": place_last_seen_breakpoint({"mode": "explicit"}),
+    "openai-responses": place_last_seen_breakpoint({"mode": "explicit"}),
 }

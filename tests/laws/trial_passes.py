@@ -59,18 +59,20 @@ def shorten_calls(view: View, policy: Policy) -> Iterator[Offer]:
             yield Offer("trim", edit)
 
 
-def mark_the_last_seen(mark: dict[str, Any]) -> Pass:
+def place_last_seen_breakpoint(control: dict[str, Any]) -> Pass:
     """A pass that places this cache mark, once, on the last user text that the model has seen."""
 
-    def mark_once(view: View, policy: Policy) -> Iterator[Offer]:
+    def place_once(view: View, policy: Policy) -> Iterator[Offer]:
         positions = range(view.unseen_from - 1, -1, -1) if not view.in_force else ()
         for position in positions:
             part = view.transcript.parts[position]
             if part.kind == "text" and part.speaker == "user":
-                yield Offer("trim", PlaceBreakpoint(position, part.ref, mark, "trial", "the cut"))
+                yield Offer(
+                    "trim", PlaceBreakpoint(position, part.ref, control, "trial", "the cut")
+                )
                 return
 
-    return mark_once
+    return place_once
 
 
 def fail(view: View, policy: Policy) -> Iterator[Offer]:

@@ -91,7 +91,7 @@ def test_what_it_answers_before_each_call(case: str) -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("case", AT_ONCE)
 def test_what_was_asked_for_at_once_counts_once(case: str, at_once: bool) -> None:
-    """Whether a host makes them together or one by one, none of them has seen the others."""
+    """Parallel calls have not seen each other, even if a host makes them one by one."""
     steps, together, one_by_one = AT_ONCE[case]
     got = "".join(_LETTER[one] for one in ask_all(respool.LoopDetector(), steps, at_once=at_once))
     assert got == (together if at_once else one_by_one)
@@ -309,7 +309,7 @@ def test_it_is_no_marker_and_nobody_takes_it_for_one() -> None:
 
 
 def test_a_result_that_came_late_is_left_out_whoever_looks() -> None:
-    """What arrives after the model spoke again was not there when its call was looked at."""
+    """A result that arrives after the next turn was not there when its call was checked."""
     parts = [
         Part(Ref(0, ()), "call", "model", '{"file_path": "a"}', "Read", "c0"),
         Part(Ref(1, ()), "call", "model", '{"file_path": "a"}', "Read", "c1"),
@@ -364,13 +364,13 @@ def test_it_does_not_nag(steps: list[Any]) -> None:
     spoken: dict[tuple[str, int], int] = {}
     for one in loop_calls(history, ledger).values():
         if one.should_speak:
-            circle = one.kind, one.loop
-            assert one.count > spoken.get(circle, 0) + 1
-            spoken[circle] = one.count
+            looping = one.kind, one.loop
+            assert one.count > spoken.get(looping, 0) + 1
+            spoken[looping] = one.count
 
 
 def _work(of: Callable[[], object]) -> int:
-    """How many functions are called, which no other work on the machine changes."""
+    """Number of function calls, which does not depend on the load of the machine."""
     count = 0
 
     def called(_frame: object, event: str, _argument: object) -> None:
@@ -397,7 +397,7 @@ def test_ten_times_the_calls_take_ten_times_the_work() -> None:
 
 
 def test_one_more_turn_costs_about_that_turn() -> None:
-    """What was looked at is not looked at again."""
+    """Earlier turns are not checked again."""
     steps: list[Step] = [read(f"{n}.py") for n in range(500)]
     history, ledger = history_of("anthropic", steps)
     first = _work(lambda: advice(history, ledger, len(history.parts)))

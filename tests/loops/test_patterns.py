@@ -30,7 +30,7 @@ UPDATED = "The file loom.py has been updated."
 SCREEN = "| the same screen of the loom, forty threads wide |\n" * 5
 
 # What happens; of what kind the circle is; after how many of its calls it is told.
-CIRCLES: dict[str, tuple[list[Step], str, int]] = {
+LOOPS: dict[str, tuple[list[Step], str, int]] = {
     "the same read": ([read()] * 3, "repeat", 3),
     "the same read, others in between": (
         [read(), read("weft.py"), read(), read("warp.py"), read()],
@@ -141,14 +141,14 @@ CIRCLES: dict[str, tuple[list[Step], str, int]] = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("case", CIRCLES)
+@pytest.mark.parametrize("case", LOOPS)
 def test_a_circle_is_found(case: str, format: str) -> None:
-    steps, kind, after = CIRCLES[case]
+    steps, kind, after = LOOPS[case]
     found = loops_in(format, steps)
     assert [(one.kind, one.advised_after, one.level) for one in found] == [(kind, after, "advise")]
 
 
-NO_CIRCLES: dict[str, list[Step]] = {
+NO_LOOPS: dict[str, list[Step]] = {
     "two calls alike": [read()] * 2,
     "polling that shows something new": [run("tail -1 build.log", f"{n} of 40") for n in range(9)],
     "waiting for what goes on": [run("gh pr checks", "unit tests: pending")] * 9,
@@ -223,15 +223,15 @@ NO_CIRCLES: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("case", NO_CIRCLES)
+@pytest.mark.parametrize("case", NO_LOOPS)
 def test_what_is_no_circle(case: str, format: str) -> None:
-    assert loops_in(format, NO_CIRCLES[case]) == []
+    assert loops_in(format, NO_LOOPS[case]) == []
 
 
-@pytest.mark.parametrize("case", NO_CIRCLES)
+@pytest.mark.parametrize("case", NO_LOOPS)
 def test_the_limits_keep_some_of_these_silent_and_the_rules_the_others(case: str) -> None:
     loosest = LoopLimits(2, 3, 4, leeway=0, patience=1)
-    found = find_loops(*history_of("anthropic", NO_CIRCLES[case]), loosest)
+    found = find_loops(*history_of("anthropic", NO_LOOPS[case]), loosest)
     expected = {
         "two calls alike", "waiting for what goes on", "waiting with a sleep",
         "looking at what runs", "what ran has ended",
@@ -297,7 +297,7 @@ MESSAGES: dict[str, tuple[list[Step], str]] = {
         ),
     ),
     "error": (
-        CIRCLES["the same failure after every edit"][0],
+        LOOPS["the same failure after every edit"][0],
         (
             "Bash (make) failed 5 times with the same error: FAILED tests/test_loom.py::test_weft "
             "- AssertionError: 3 != 4. Look at what the error names, or take another way to the "

@@ -262,7 +262,7 @@ def compacted(format: str, policy: Policy, tool: str, steps: list[Any]) -> Any:
 
 
 def fetched(folder: Path, originals: Any, marker: str) -> str:
-    """What the server answers to a model that copies the whole marker into `ref`."""
+    """Answer of the server to a model that copies the whole marker into `ref`."""
     from respool.mcp_server.server import answer_expand
 
     store = SQLiteStore(folder / "respool.db")
@@ -286,7 +286,7 @@ def test_an_agent_follows_a_marker_that_the_proxy_has_set(
             port, post("/v1/messages", json.dumps(whole).encode(), "x-api-key: k")
         )
         assert reply.status == 200
-        return results("anthropic", json.loads(behind.heard[-1].body))
+        return results("anthropic", json.loads(behind.received[-1].body))
 
     async def run() -> None:
         async with (

@@ -80,7 +80,7 @@ def tokens(text: str) -> list[str]:
 
 
 def _after_words(text: str, at: int, braces: list[int], *, begun: bool) -> int:
-    """Where code goes on behind a template's words, with it noted whether that is inside of it."""
+    """End of a template's text; `braces` records if code goes on inside the template."""
     words = _IN_TEMPLATE.match(text, at)
     assert words is not None
     if begun:

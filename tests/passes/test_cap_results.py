@@ -272,7 +272,7 @@ def test_repeated_ids_do_not_mix_the_tools_up(format: str) -> None:
 
 
 def lines_kept(original: str, clipped: str) -> int:
-    """How many whole lines of the original still stand in a clipped text."""
+    """Number of whole lines of the original in a clipped text."""
     at = next(k for k, line in enumerate(clipped.split("\n")) if parse_marker(line))
     lines = clipped.split("\n")
     head, tail = lines[:at], lines[at + 1 :]

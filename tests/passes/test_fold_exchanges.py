@@ -638,7 +638,7 @@ def test_conversations_last_two_to_three_times_longer(format: str) -> None:
 def requests_until_full(
     format: str, turns: Sequence[list[Any]], budget: int, fold_pass: Pass | None
 ) -> int:
-    """How many requests can be sent before one is over the budget."""
+    """Number of requests before one is over the budget."""
     memo = Memo()
     policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
     passes = () if fold_pass is None else (fold_pass,)

@@ -45,7 +45,7 @@ CODE = [
 def cut(
     turn: Turn, whole: Sequence[int] = (), names: Sequence[int] = (), gone: Sequence[int] = ()
 ) -> str | None:
-    """What remains of a result, if these lines are needed as such, or for their names."""
+    """Text of a result after the cut, if these lines are needed as such or for their names."""
     history = history_of(turn, OTHER)
     one = result_features(result(history), history.transcript, history.ledger, history.mentions)
     assert one is not None
@@ -285,7 +285,7 @@ def test_every_unit_is_due_once_for_each_doubling_of_its_age(now: int) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_stub_is_not_made_a_mere_hole(format: str) -> None:
-    """What told what was read is not given up for a few tokens less."""
+    """The name of what was read is not given up for a few tokens."""
     code = "\n".join(f"def weave_{n}(thread):\n    return thread.turn({n})\n" for n in range(60))
     steps = [
         [read("/w/loom.py", code, "r")],
@@ -399,7 +399,7 @@ def test_short_results_and_what_writes_say_stays(format: str) -> None:
 
 @formats
 def test_each_request_extends_the_last(format: str) -> None:
-    """What was cut at arrival stays as it was sent; nothing later brings it back."""
+    """A cut made on arrival stays as it was sent; nothing later restores it."""
     steps: list[Any] = []
     before: list[str] = []
     for n in range(4):

@@ -89,7 +89,7 @@ def compacts(format: str, *steps: Any, policy: Policy = EAGER) -> tuple[Compacti
 
 
 def shown(text: str, gone: int, *kept: str, why: str = "the same as in call a") -> str:
-    """What is to remain of a text: these lines, then the marker."""
+    """Expected text: these lines, then the marker."""
     all = len(text.removesuffix("\n").split("\n"))
     return "\n".join((*kept, str(OmissionMarker(gone, "lines", reference(text), all, why))))
 
@@ -273,7 +273,7 @@ def test_none_leans_on_one_that_came_with_it_and_is_cut_itself(format: str) -> N
 
 
 def again(format: str, out: Compaction[Any]) -> tuple[Any, ...]:
-    """What is done to a projection that comes back."""
+    """Edits of a projection that comes back as a request."""
     folded = fold_request(
         out.request, format=format, policy=EAGER, facts=Facts(), memo=None, passes=(lines_shown,)
     )
@@ -486,7 +486,7 @@ def _restored(folded: FoldedRequest, edit: Replace) -> str:
 
 
 def _is_told(there: set[NumberedLine], line: NumberedLine, before: int) -> bool:
-    """Whether a reader finds what a line says, and can tell its number."""
+    """Return whether a reader finds the content of a line and can infer its number."""
     numbers = {one.number for one in there if one.bare == line.bare}
     if not numbers or line.number in (NO_NUMBER, *numbers):
         return bool(numbers)

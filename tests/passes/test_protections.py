@@ -50,7 +50,7 @@ def index(format: str, *steps: Any) -> TranscriptIndex:
 
 
 def rows(history: TranscriptIndex, first: int) -> int:
-    """How many entries of the wire stand from a part on."""
+    """Number of wire entries from a part on."""
     return len({part.ref.row for part in history.parts[first:]})
 
 
@@ -71,7 +71,7 @@ def test_what_the_model_says_at_once_is_one_message(format: str):
 
 
 def entries(format: str) -> bool:
-    """Whether results of one turn are entries of their own."""
+    """Return whether results of one turn are separate entries."""
     return format.startswith("openai")
 
 

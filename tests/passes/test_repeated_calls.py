@@ -46,7 +46,7 @@ def arguments(format: str, body: dict[str, Any]) -> list[Any]:
 
 
 def shortened(format: str, *steps: Any, keep: int = 0) -> list[bool]:
-    """Which calls carry a reference in place of their arguments."""
+    """Calls with a reference in place of their arguments."""
     out = run(repeated_calls, format, *steps, done(), keep=keep)
     assert [p for p in respool.check(out.request, format=format) if p.severity == "error"] == []
     return ["repeat_of" in one for one in arguments(format, out.request)][:-1]

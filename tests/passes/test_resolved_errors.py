@@ -48,7 +48,7 @@ TEST = "pytest tests/test_loom.py -q"
 
 
 def left(format: str, *steps: Any, keep: int = 0) -> list[str]:
-    """What stays of every result but the last, unseen one."""
+    """Text of every result except the last, unseen one."""
     out = run(resolved_errors, format, *steps, done(), keep=keep)
     return results(format, out.request)[:-1]
 

@@ -67,7 +67,7 @@ def session(shots: Sequence[Shot], model: str = HAIKU) -> dict[str, Any]:
 
 
 def shed(request: dict[str, Any], policy: Policy = ALONE, **more: Any) -> list[int]:
-    """Which images went, by number, after all that must hold was looked at."""
+    """Numbers of the removed images, after all invariants were checked."""
     kept = copy.deepcopy(request)
     out = respool.compact(request, policy=policy, memo=None, **more)
     assert request == kept

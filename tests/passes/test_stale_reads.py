@@ -32,7 +32,7 @@ KEPT = "<persisted-output>\nOutput too large (9KB). Full output saved to: /tmp/a
 
 
 def left(format: str, *steps: Any, **about: Any) -> list[str]:
-    """What stays of every result but the last, unseen one."""
+    """Text of every result except the last, unseen one."""
     out = run(stale_reads, format, *steps, done(), **about)
     return results(format, out.request)[:-1]
 

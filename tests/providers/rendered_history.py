@@ -115,7 +115,7 @@ def _plain(name: str) -> str:
 
 
 def roles_of(format: str, request: Any) -> list[str]:
-    """Who speaks, message by message: user, model, or something other."""
+    """Speaker of each message: user, model or other."""
     codec = PROVIDERS[format].codec  # type: ignore[index]
     usual = "user" if format == "gemini" else "other"  # of what names no role
     found: list[str] = []
@@ -159,7 +159,7 @@ def _plain_text(block: Any) -> Any:
 
 
 def prose_of(format: str, request: Any) -> list[tuple[str, str]]:
-    """What user and model said, in order, the record left out; what one said in a row is one."""
+    """Texts of user and model in order, without the record; consecutive texts are joined."""
     codec = PROVIDERS[format].codec  # type: ignore[index]
     row: list[tuple[str, str]] = []
     for at, message in enumerate(request[HISTORY[format]]):
@@ -233,7 +233,7 @@ def assert_nothing_lost(format: str, source: Any, out: Any) -> int:
 
 
 def _says(told: str, text: str) -> bool:
-    """Whether all of a text is told; what streams wrote apart is told as JSON."""
+    """Return whether a whole text is rendered; separate streams are rendered as JSON."""
     if told == text or not told.startswith("[{"):
         return told == text
     chunks = json.loads(told)
@@ -245,7 +245,7 @@ _DATA = ("data", "image_url", "file_data", "file_id", "url", "fileUri")
 
 
 def _media(format: str, request: Any) -> list[str]:
-    """What every image and file is made of, in order, wherever they stand."""
+    """Data of every image and file, in order, at any depth."""
     history = request[HISTORY[format]]
     blocks = [
         get(history[part.ref.row], part.ref.path)

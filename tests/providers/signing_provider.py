@@ -15,13 +15,13 @@ UNBOUND, OTHER_UNBOUND = "claude-opus-4-5", "claude-sonnet-4-5"
 TOOLS = [{"name": "shell", "description": "runs", "input_schema": {"type": "object"}}]
 
 
-def unmarked(value: Any) -> Any:
+def without_breakpoints(value: Any) -> Any:
     """A message without cache marks, its words as blocks: spelled in one way."""
     if isinstance(value, list):
-        return [unmarked(one) for one in value]
+        return [without_breakpoints(one) for one in value]
     if not isinstance(value, dict):
         return value
-    plain = {key: unmarked(one) for key, one in value.items() if key != "cache_control"}
+    plain = {key: without_breakpoints(one) for key, one in value.items() if key != "cache_control"}
     if isinstance(plain.get("content"), str) and "role" in plain:
         plain["content"] = [{"type": "text", "text": plain["content"]}]
     return plain
@@ -36,7 +36,7 @@ class Signer:
         self._count = 0
 
     def problems(self, body: bytes) -> list[str]:
-        """What this provider rejects in a request."""
+        """Reasons for which this provider rejects a request."""
         sent = json.loads(body)
         self.refs |= set(REF.findall(body.decode()))
         found = [str(problem) for problem in respool.check(sent, format="anthropic")]
@@ -67,7 +67,7 @@ def _before(messages: list[Any]) -> tuple[str, list[str]]:
     """The hash of all that is said in messages but thoughts, and the signatures of those."""
     said, thoughts = hashlib.sha256(), list[str]()
     for message in messages:
-        blocks = unmarked(message)["content"]
+        blocks = without_breakpoints(message)["content"]
         thoughts += [one["signature"] for one in blocks if one["type"] == "thinking"]
         rest = [one for one in blocks if one["type"] != "thinking"]
         said.update(json.dumps([message["role"], rest], sort_keys=True).encode())
@@ -78,7 +78,7 @@ def _thoughts(messages: list[Any]) -> list[tuple[str, list[str], Any]]:
     """Each signed thought of a history, with all that stands before it."""
     found, said, thoughts = list[tuple[str, list[str], Any]](), hashlib.sha256(), list[str]()
     for message in messages:
-        blocks = unmarked(message)["content"]
+        blocks = without_breakpoints(message)["content"]
         for one in blocks:
             if one["type"] == "thinking":
                 found.append((said.hexdigest(), list(thoughts), one))

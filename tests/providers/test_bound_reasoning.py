@@ -347,9 +347,9 @@ Signed = tuple[str, str, str | None]
 
 
 def signatures(request: Any) -> list[Signed]:
-    """What the API looks at: each thought, all that stands before it, and the thought before it.
+    """Content that the API signs: each thought, all content before it, and the thought before it.
 
-    Older thoughts are no part of what stands before one, but each knows the last one before it.
+    Older thoughts are not signed with one, but each one depends on the thought before it.
     """
     found: list[Signed] = []
     before, last = "", None
@@ -367,7 +367,7 @@ def signatures(request: Any) -> list[Signed]:
 
 
 def accepts(sent: Any, original: Any) -> bool:
-    """Whether all thinking that is sent was signed for just this; the first may be any."""
+    """Return whether all thinking was signed for exactly this content; the first may be any."""
     known = signatures(original)
     starts = {(block, before) for block, before, _ in known}
     left = signatures(sent)

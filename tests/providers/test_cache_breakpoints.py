@@ -25,9 +25,9 @@ from respool.providers.cache_breakpoints import (
 from respool.wire.body import read_body
 from tests.effort import examples
 from tests.judges import judge
-from tests.laws.spans import unmarked
+from tests.laws.spans import without_breakpoints
+from tests.providers.anthropic.support import EPHEMERAL, OLD, THINKING, m, res, text, u, use
 from tests.providers.anthropic.support import HOUR as AN_HOUR
-from tests.providers.anthropic.support import MARK, OLD, THINKING, m, res, text, u, use
 from tests.providers.signing_provider import BOUND, TOOLS, Signer
 
 LARGE = "\n".join(f"line {number} of what the tool printed" for number in range(900))
@@ -50,10 +50,10 @@ def session(*results: str, said: str = "go") -> list[Any]:
     return messages
 
 
-def marked(messages: Sequence[Any], *marks: tuple[int, Any]) -> list[Any]:
+def with_controls(messages: Sequence[Any], *controls: tuple[int, Any]) -> list[Any]:
     """The same with marks on the last blocks of these messages."""
     found = copy.deepcopy(list(messages))
-    for at, mark in marks:
+    for at, mark in controls:
         found[at]["content"][-1]["cache_control"] = mark
     return found
 
@@ -62,7 +62,7 @@ def asked(messages: list[Any], **fields: Any) -> dict[str, Any]:
     return {"model": OLD, "max_tokens": 9, "tools": [TOOL], "messages": messages} | fields
 
 
-def marks_in(request: Any) -> dict[Where, Any]:
+def breakpoints_in(request: Any) -> dict[Where, Any]:
     """Every mark of a history by the block it stands on."""
     return {
         (ref.row, int(ref.path[1])): block["cache_control"]
@@ -78,7 +78,7 @@ def placed(request: dict[str, Any], policy: Policy = POLICY) -> dict[Where, Any]
     assert request == kept
     assert judge("anthropic", out.request) == []
     assert [one for one in respool.check(out.request) if one.severity == "error"] == []
-    before, after = marks_in(request), marks_in(out.request)
+    before, after = breakpoints_in(request), breakpoints_in(out.request)
     assert before.items() <= after.items(), "a mark of the client's is gone"
     count = len(after) + len(head_breakpoints(request)) + ("cache_control" in request)
     assert count <= MAX_BREAKPOINTS
@@ -89,52 +89,72 @@ def placed(request: dict[str, Any], policy: Policy = POLICY) -> dict[Where, Any]
 # One large result in the middle is cut, so that the prefix before its call stays.
 
 CUT = session("one", "two", LARGE, "four")  # messages 0 to 8; the large result is in message 6
-TWO = [{**TOOL, "cache_control": MARK}]
-SYSTEM = [{"type": "text", "text": "You are careful.", "cache_control": MARK}]
+TWO = [{**TOOL, "cache_control": EPHEMERAL}]
+SYSTEM = [{"type": "text", "text": "You are careful.", "cache_control": EPHEMERAL}]
 LONG_SYSTEM = [{"type": "text", "text": "You are careful.", "cache_control": AN_HOUR}]
 OWN: dict[str, tuple[dict[str, Any], dict[Where, Any]]] = {
     "on the last block before the call whose result is cut": (
-        asked(marked(CUT, (8, MARK))), {(4, 0): MARK},
+        asked(with_controls(CUT, (8, EPHEMERAL))),
+        {(4, 0): EPHEMERAL},
     ),
     "for as long as the mark that follows it": (
-        asked(marked(CUT, (8, AN_HOUR))), {(4, 0): AN_HOUR},
+        asked(with_controls(CUT, (8, AN_HOUR))),
+        {(4, 0): AN_HOUR},
     ),
     "not for as long as the one before it": (
-        asked(marked(CUT, (8, MARK)), system=LONG_SYSTEM), {(4, 0): MARK},
+        asked(with_controls(CUT, (8, EPHEMERAL)), system=LONG_SYSTEM),
+        {(4, 0): EPHEMERAL},
     ),
     "like the first of two that follow": (
-        asked(marked(CUT, (6, AN_HOUR), (8, MARK))), {(4, 0): AN_HOUR},
+        asked(with_controls(CUT, (6, AN_HOUR), (8, EPHEMERAL))),
+        {(4, 0): AN_HOUR},
     ),
     "as the fourth": (
-        asked(marked(CUT, (8, MARK)), system=SYSTEM, tools=TWO), {(4, 0): MARK},
+        asked(with_controls(CUT, (8, EPHEMERAL)), system=SYSTEM, tools=TWO),
+        {(4, 0): EPHEMERAL},
     ),
     "never as the fifth": (
-        asked(marked(CUT, (6, MARK), (8, MARK)), system=SYSTEM, tools=TWO), {},
+        asked(with_controls(CUT, (6, EPHEMERAL), (8, EPHEMERAL)), system=SYSTEM, tools=TWO),
+        {},
     ),
     "none where the history has four": (
-        asked(marked(CUT, (2, MARK), (4, MARK), (6, MARK), (8, MARK))), {},
+        asked(with_controls(CUT, (2, EPHEMERAL), (4, EPHEMERAL), (6, EPHEMERAL), (8, EPHEMERAL))),
+        {},
     ),
     "none where the client has none": (asked(CUT), {}),
     "none where only the head has any": (asked(CUT, system=SYSTEM), {}),
-    "none where its message has one": (asked(marked(CUT, (4, MARK), (8, MARK))), {}),
-    "none where none follows": (asked(marked(CUT, (2, MARK))), {}),
+    "none where its message has one": (
+        asked(with_controls(CUT, (4, EPHEMERAL), (8, EPHEMERAL))),
+        {},
+    ),
+    "none where none follows": (asked(with_controls(CUT, (2, EPHEMERAL))), {}),
     "like the one that the provider is asked to place": (
-        asked(CUT, cache_control=AN_HOUR), {(4, 0): AN_HOUR},
+        asked(CUT, cache_control=AN_HOUR),
+        {(4, 0): AN_HOUR},
     ),
     "which counts as one": (
-        asked(marked(CUT, (8, MARK)), cache_control=MARK, system=SYSTEM, tools=TWO), {},
+        asked(
+            with_controls(CUT, (8, EPHEMERAL)), cache_control=EPHEMERAL, system=SYSTEM, tools=TWO
+        ),
+        {},
     ),
     "before the first call, on what the user said": (
-        asked(marked(session(LARGE, "two"), (4, MARK))), {(0, 0): MARK},
+        asked(with_controls(session(LARGE, "two"), (4, EPHEMERAL))),
+        {(0, 0): EPHEMERAL},
     ),
     "on the user's words behind a result": (
-        asked(marked([*CUT[:4], u(res("t1", "two"), text("and now?")), *CUT[5:]], (8, MARK))),
-        {(4, 1): MARK},
+        asked(
+            with_controls(
+                [*CUT[:4], u(res("t1", "two"), text("and now?")), *CUT[5:]], (8, EPHEMERAL)
+            )
+        ),
+        {(4, 1): EPHEMERAL},
     ),
     "not on a blank result": (
-        asked(marked(session("one", "", LARGE, "four"), (8, MARK))), {(3, 0): MARK},
+        asked(with_controls(session("one", "", LARGE, "four"), (8, EPHEMERAL))),
+        {(3, 0): EPHEMERAL},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", OWN)
@@ -154,79 +174,84 @@ def test_bytes_and_objects_get_the_same_mark(case: str) -> None:
 
 
 def test_words_that_are_a_string_become_a_block_that_can_be_marked() -> None:
-    messages = marked(session(LARGE, "two"), (4, MARK))
+    messages = with_controls(session(LARGE, "two"), (4, EPHEMERAL))
     request = asked([{"role": "user", "content": "go"}, *messages[1:]])
     out = respool.compact(request, policy=POLICY, memo=None).request
-    assert out["messages"][0] == u(text("go", cache_control=MARK))
+    assert out["messages"][0] == u(text("go", cache_control=EPHEMERAL))
     assert judge("anthropic", out) == []
     assert respool.check(out) == []
 
 
 def test_nothing_is_marked_before_an_epoch() -> None:
-    request = asked(marked(session("one", "two", "three"), (6, MARK)))
+    request = asked(with_controls(session("one", "two", "three"), (6, EPHEMERAL)))
     out = respool.compact(request, policy=POLICY, memo=None)
     assert out.report.epochs == 0
     assert out.request is request
 
 
 def test_nothing_is_marked_where_every_offer_is_taken_at_once() -> None:
-    request = asked(marked(CUT, (8, MARK)))
+    request = asked(with_controls(CUT, (8, EPHEMERAL)))
     assert placed(request, POLICY.replace(eager=True)) == {}
 
 
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "gemini"])
 def test_other_wires_are_not_looked_at(format: str) -> None:
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
-    item = {"role": "user", "content": [text("go", cache_control=MARK)]}
+    item = {"role": "user", "content": [text("go", cache_control=EPHEMERAL)]}
     assert client_breakpoints(read_body({field: [item]}), format) == BreakpointUsage()
 
 
 MARKINGS: dict[str, tuple[dict[str, Any], BreakpointUsage]] = {
     "none": (asked(CUT), BreakpointUsage()),
     "only on the head": (asked(CUT, system=SYSTEM, tools=TWO), BreakpointUsage()),
-    "one": (asked(marked(CUT, (8, MARK))), BreakpointUsage(300, has_spare=True)),
+    "one": (asked(with_controls(CUT, (8, EPHEMERAL))), BreakpointUsage(300, has_spare=True)),
     "an hour said in full": (
-        asked(marked(CUT, (8, AN_HOUR))),
+        asked(with_controls(CUT, (8, AN_HOUR))),
         BreakpointUsage(LONG_TTL_SECONDS, has_spare=True),
     ),
     "five minutes said in full": (
-        asked(marked(CUT, (8, {**MARK, "ttl": "5m"}))),
+        asked(with_controls(CUT, (8, {**EPHEMERAL, "ttl": "5m"}))),
         BreakpointUsage(300, has_spare=True),
     ),
     "one of two for an hour": (
-        asked(marked(CUT, (6, AN_HOUR), (8, MARK))),
+        asked(with_controls(CUT, (6, AN_HOUR), (8, EPHEMERAL))),
         BreakpointUsage(LONG_TTL_SECONDS, has_spare=True),
     ),
     "three": (
-        asked(marked(CUT, (8, MARK)), system=SYSTEM, tools=TWO),
+        asked(with_controls(CUT, (8, EPHEMERAL)), system=SYSTEM, tools=TWO),
         BreakpointUsage(300, has_spare=True),
     ),
     "four": (
-        asked(marked(CUT, (6, MARK), (8, MARK)), system=SYSTEM, tools=TWO),
+        asked(with_controls(CUT, (6, EPHEMERAL), (8, EPHEMERAL)), system=SYSTEM, tools=TWO),
         BreakpointUsage(300),
     ),
-    "automatic": (asked(CUT, cache_control=MARK), BreakpointUsage(300, has_spare=True)),
+    "automatic": (asked(CUT, cache_control=EPHEMERAL), BreakpointUsage(300, has_spare=True)),
     "automatic for an hour": (
         asked(CUT, cache_control=AN_HOUR),
         BreakpointUsage(LONG_TTL_SECONDS, has_spare=True),
     ),
     "automatic as the fourth": (
-        asked(marked(CUT, (8, MARK)), cache_control=MARK, system=SYSTEM, tools=TWO),
+        asked(
+            with_controls(CUT, (8, EPHEMERAL)),
+            cache_control=EPHEMERAL,
+            system=SYSTEM,
+            tools=TWO,
+        ),
         BreakpointUsage(300),
     ),
     "one that moves on, if slowly": (
-        asked(marked(session(*["one"] * 20), (21, MARK))),
+        asked(with_controls(session(*["one"] * 20), (21, EPHEMERAL))),
         BreakpointUsage(300, has_spare=True),
     ),
     "one that stays where it is": (
-        asked(marked(session(*["one"] * 20), (20, MARK))),
+        asked(with_controls(session(*["one"] * 20), (20, EPHEMERAL))),
         BreakpointUsage(),
     ),
     "one that stays, and one that the provider is asked to place": (
-        asked(marked(session(*["one"] * 20), (0, MARK)), cache_control=MARK),
+        asked(with_controls(session(*["one"] * 20), (0, EPHEMERAL)), cache_control=EPHEMERAL),
         BreakpointUsage(300, has_spare=True),
     ),
-    "a mark that is null": (asked(marked(CUT, (8, None))), BreakpointUsage()),
+    "a mark that is null": (asked(with_controls(CUT, (8, None))), BreakpointUsage()),
 }
 
 
@@ -242,18 +267,21 @@ def test_how_a_client_marks(case: str) -> None:
 LONG = session(*["one"] * 20)
 FAR: dict[str, tuple[dict[str, Any], BreakpointUsage]] = {
     "none": (asked(LONG), BreakpointUsage()),
-    "in front of all answers": (asked(marked(LONG, (0, MARK))), BreakpointUsage()),
+    "in front of all answers": (asked(with_controls(LONG, (0, EPHEMERAL))), BreakpointUsage()),
     "reasoning is signed for what was sent": (
-        asked(marked(LONG, (0, MARK)), model=BOUND),
+        asked(with_controls(LONG, (0, EPHEMERAL)), model=BOUND),
         BreakpointUsage(300, has_spare=True),
     ),
-    "behind an answer, far": (asked(marked(LONG, (2, MARK))), BreakpointUsage(300, has_spare=True)),
+    "behind an answer, far": (
+        asked(with_controls(LONG, (2, EPHEMERAL))),
+        BreakpointUsage(300, has_spare=True),
+    ),
     "behind an answer, near": (
-        asked(marked(LONG, (40, MARK))),
+        asked(with_controls(LONG, (40, EPHEMERAL))),
         BreakpointUsage(300, has_spare=True),
     ),
     "asked of the provider": (
-        asked(marked(LONG, (0, MARK)), cache_control=MARK),
+        asked(with_controls(LONG, (0, EPHEMERAL)), cache_control=EPHEMERAL),
         BreakpointUsage(300, has_spare=True),
     ),
 }
@@ -273,10 +301,14 @@ def _newest_words(messages: Sequence[Any]) -> int:
 
 
 def test_decisions_do_not_turn_with_how_far_a_mark_is() -> None:
-    """What is signed stays valid when a client marks what its user says, and no fact tells that."""
+    """Signed content stays valid when a client sets breakpoints on user messages."""
     provider, memo, messages = Signer(), Memo(), [u(text("go"))]
     for number in range(20):
-        request = asked(marked(messages, (_newest_words(messages), MARK)), model=BOUND, tools=TOOLS)
+        request = asked(
+            with_controls(messages, (_newest_words(messages), EPHEMERAL)),
+            model=BOUND,
+            tools=TOOLS,
+        )
         out = respool.compact(json.dumps(request).encode(), policy=POLICY, memo=memo)
         assert provider.problems(out.request) == [], f"request {number}"
         answer = provider.answer(out.request)
@@ -288,7 +320,7 @@ def test_decisions_do_not_turn_with_how_far_a_mark_is() -> None:
 
 
 def folded(*messages: Any) -> FoldedRequest:
-    request = asked([*messages, u(text("on", cache_control=MARK))])
+    request = asked([*messages, u(text("on", cache_control=EPHEMERAL))])
     return fold_request(
         request, format="anthropic", policy=Policy(passes=()), facts=Facts(), memo=None
     )
@@ -333,7 +365,7 @@ def test_which_block_carries_it(case: str) -> None:
     if mark is not None:
         assert (mark.ref, mark.control, mark.saved) == (
             state.transcript.parts[mark.part].ref,
-            MARK,
+            EPHEMERAL,
             0,
         )
 
@@ -354,11 +386,11 @@ def test_the_mark_is_a_copy_of_the_client_s() -> None:
 # A session as it grows: its client moves one mark to the newest block.
 
 
-def growing(results: Iterable[str], mark: Any = MARK, **fields: Any) -> list[dict[str, Any]]:
+def growing(results: Iterable[str], mark: Any = EPHEMERAL, **fields: Any) -> list[dict[str, Any]]:
     """Every request of a session."""
     messages = session(*results)
     ends = range(1, len(messages) + 1, 2)
-    return [asked(marked(messages[:end], (end - 1, mark)), **fields) for end in ends]
+    return [asked(with_controls(messages[:end], (end - 1, mark)), **fields) for end in ends]
 
 
 def holds_between_epochs(requests: Sequence[dict[str, Any]], policy: Policy) -> int:
@@ -367,23 +399,26 @@ def holds_between_epochs(requests: Sequence[dict[str, Any]], policy: Policy) -> 
     for request, out in zip(requests, outs, strict=True):
         assert judge("anthropic", out.request) == []
         assert [one for one in respool.check(out.request) if one.severity == "error"] == []
-        assert len(marks_in(out.request)) + len(head_breakpoints(request)) <= MAX_BREAKPOINTS
+        assert len(breakpoints_in(out.request)) + len(head_breakpoints(request)) <= MAX_BREAKPOINTS
     for (before, one), (_, other) in pairwise(zip(requests, outs, strict=True)):
         if one.report.epochs != other.report.epochs:
             continue
-        said, next_said = unmarked(one.request["messages"]), unmarked(other.request["messages"])
+        said, next_said = (
+            without_breakpoints(one.request["messages"]),
+            without_breakpoints(other.request["messages"]),
+        )
         assert json.dumps(next_said[: len(said)]) == json.dumps(said), "more than marks changed"
-        own = marks_in(one.request).keys() - marks_in(before).keys()
-        assert own <= marks_in(other.request).keys(), "our mark moved"
+        own = breakpoints_in(one.request).keys() - breakpoints_in(before).keys()
+        assert own <= breakpoints_in(other.request).keys(), "our mark moved"
     return outs[-1].report.epochs
 
 
-@pytest.mark.parametrize("mark", [MARK, AN_HOUR], ids=["5m", "1h"])
+@pytest.mark.parametrize("mark", [EPHEMERAL, AN_HOUR], ids=["5m", "1h"])
 @pytest.mark.parametrize("head", [{}, {"system": SYSTEM}, {"system": SYSTEM, "tools": TWO}])
 def test_between_epochs_nothing_but_marks_changes(mark: Any, head: dict[str, Any]) -> None:
     results = [LARGE if number % 4 == 2 else f"result {number}" for number in range(16)]
     if mark == AN_HOUR:  # marks for an hour may not stand behind others
-        head = json.loads(json.dumps(head).replace(json.dumps(MARK), json.dumps(AN_HOUR)))
+        head = json.loads(json.dumps(head).replace(json.dumps(EPHEMERAL), json.dumps(AN_HOUR)))
     assert holds_between_epochs(growing(results, mark, **head), POLICY) >= 2
 
 
@@ -391,7 +426,7 @@ def test_after_an_epoch_the_mark_stays_where_that_began() -> None:
     requests = growing(["one", "two", LARGE, *(f"result {number}" for number in range(30))])
     outs = [respool.compact(one, policy=POLICY, memo=None) for one in requests]
     own = [
-        marks_in(out.request).keys() - marks_in(one).keys()
+        breakpoints_in(out.request).keys() - breakpoints_in(one).keys()
         for one, out in zip(requests, outs, strict=True)
     ]
     assert [bool(place) for place in own] == [False] * 4 + [True] * (len(requests) - 4)
@@ -402,13 +437,13 @@ def test_the_next_epoch_moves_it_on() -> None:
     requests = growing(["one", LARGE, "three", LARGE + "!", "five"])
     out = respool.compact(requests[-1], policy=POLICY, memo=None)
     assert out.report.epochs == 2
-    assert marks_in(out.request).keys() - marks_in(requests[-1]).keys() == {(6, 0)}
+    assert breakpoints_in(out.request).keys() - breakpoints_in(requests[-1]).keys() == {(6, 0)}
 
 
 @settings(max_examples=examples(12), deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=2, max_size=12),
-    st.sampled_from([MARK, AN_HOUR]),
+    st.sampled_from([EPHEMERAL, AN_HOUR]),
     st.sampled_from(
         [
             POLICY,

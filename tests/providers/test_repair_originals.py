@@ -271,13 +271,14 @@ def test_thinking_that_the_end_may_not_have_is_an_original() -> None:
 def test_a_cache_breakpoint_changes_no_original() -> None:
     """Nor does another spelling of plain text: the message is the same."""
     _, history = LEFT_OUT["a second result"]
-    marked = json.loads(json.dumps(history))
-    marked[2]["content"][1]["cache_control"] = {"type": "ephemeral"}
+    with_breakpoint = json.loads(json.dumps(history))
+    with_breakpoint[2]["content"][1]["cache_control"] = {"type": "ephemeral"}
     memo, format = Memo(), "anthropic"
     outs = [
-        respool.compact(request(format, one), policy=IDLE, memo=memo) for one in (history, marked)
+        respool.compact(request(format, one), policy=IDLE, memo=memo)
+        for one in (history, with_breakpoint)
     ]
-    cold = compact(format, marked)
+    cold = compact(format, with_breakpoint)
     assert dict(outs[0].originals) == dict(outs[1].originals) == dict(cold.originals)
     assert outs[1].report.repairs[0].originals == cold.report.repairs[0].originals != ()
 

@@ -353,16 +353,16 @@ def test_signed_reasoning_stays_where_it_is_valid(
     assert respool.check(told(asked)) == []
 
 
-MENDED = {"type": "text", "text": "Mended."}
+REPAIRED = {"type": "text", "text": "Mended."}
 
 
 @pytest.mark.parametrize("style", ["text", "text-only", "rfc013"])
 @pytest.mark.parametrize(
     ("turns", "left"),
     [
-        ([[SAID], [THINKING, MENDED, USE]], [SAID, MENDED]),
-        ([[SAID], [THINKING, MENDED]], [SAID, MENDED]),
-        ([[THINKING, SAID], [THINKING, MENDED, USE]], [THINKING, SAID, THINKING, MENDED]),
+        ([[SAID], [THINKING, REPAIRED, USE]], [SAID, REPAIRED]),
+        ([[SAID], [THINKING, REPAIRED]], [SAID, REPAIRED]),
+        ([[THINKING, SAID], [THINKING, REPAIRED, USE]], [THINKING, SAID, THINKING, REPAIRED]),
     ],
     ids=["behind words", "behind words, without a call", "behind a thought"],
 )
@@ -378,7 +378,7 @@ def test_turns_that_are_joined_begin_with_a_thought_or_hold_none(
     said = [
         block for m in out["messages"][1:] if m["role"] == "assistant" for block in m["content"]
     ]
-    assert [block for block in said if block in (SAID, MENDED, THINKING)] == left
+    assert [block for block in said if block in (SAID, REPAIRED, THINKING)] == left
     assert respool.check(out, format="anthropic") == []
 
 
@@ -724,24 +724,33 @@ def test_a_plan_is_applied_in_the_words_it_was_made_for(format: str) -> None:
 
 
 def test_marks_stay_on_what_they_marked() -> None:
-    mark = {"type": "ephemeral"}
-    result = {**RESULT, "cache_control": mark}
+    control = {"type": "ephemeral"}
+    result = {**RESULT, "cache_control": control}
     (message,) = told(anthropic(BLOCK, [USE], [result]))["messages"]
-    assert [block.get("cache_control") for block in message["content"]] == [None, None, mark]
-    marked = {**answer("c1"), "content": [{"type": "text", "text": "ok", "cache_control": mark}]}
-    (message,) = told([ASK, chat(None, "c1"), marked], "openai-chat")
-    assert [part.get("cache_control") for part in message["content"]] == [None, None, mark]
+    assert [block.get("cache_control") for block in message["content"]] == [None, None, control]
+    with_control = {
+        **answer("c1"),
+        "content": [{"type": "text", "text": "ok", "cache_control": control}],
+    }
+    (message,) = told([ASK, chat(None, "c1"), with_control], "openai-chat")
+    assert [part.get("cache_control") for part in message["content"]] == [None, None, control]
 
 
 def test_marks_that_move_leave_the_blocks_before_them_alone() -> None:
-    """What a router has cached up to a mark must be the same blocks when the mark has moved on."""
+    """Blocks that a router cached up to a breakpoint stay the same when the breakpoint moves on."""
 
-    def marked(id: str, mark: bool) -> dict[str, Any]:
-        part = {"type": "text", "text": "ok", **({"cache_control": {}} if mark else {})}
+    def with_control(id: str, control: bool) -> dict[str, Any]:
+        part = {"type": "text", "text": "ok", **({"cache_control": {}} if control else {})}
         return {"role": "tool", "tool_call_id": id, "content": [part]}
 
-    first = [ASK, chat(None, "c1"), marked("c1", True)]
-    then = [ASK, chat(None, "c1"), marked("c1", False), chat(None, "c2"), marked("c2", True)]
+    first = [ASK, chat(None, "c1"), with_control("c1", True)]
+    then = [
+        ASK,
+        chat(None, "c1"),
+        with_control("c1", False),
+        chat(None, "c2"),
+        with_control("c2", True),
+    ]
     (before,), (after,) = told(first, "openai-chat"), told(then, "openai-chat")
     texts = [part["text"] for part in before["content"]]
     assert [part["text"] for part in after["content"]][: len(texts)] == texts

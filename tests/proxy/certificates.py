@@ -31,7 +31,7 @@ class Authority:
         return path
 
     def context(self, folder: Path, host: str, *, days: int = 1) -> ssl.SSLContext:
-        """What a server for this host is to use; with `days` below 0, it is over."""
+        """TLS context of a server for this host; `days` below 0: its certificate has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         named = x509.SubjectAlternativeName([x509.DNSName(host)])

@@ -21,16 +21,16 @@ from respool.proxy.middleware import Decision, ParsedRequest
 from respool.proxy.recorder import Recorder
 from respool.proxy.server_options import CompactionOptions, TransferLimits
 from respool.store import RequestRecord, SQLiteStore
-from tests.proxy.sockets import SOON, Reply, Script, Standing, ask, post, proxy, say, until
+from tests.proxy.sockets import SOON, Reply, Script, Standing, ask, post, proxy, reply_with, until
 from tests.store.support import salt_of
 from tests.support.formats import Exchange, request, results
 
-KEEN = respool.Policy(
+EAGER_POLICY = respool.Policy(
     cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
 )
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]
-DEADLINE = 0.4  # seconds, where something is late; else nothing is, however slow the machine
+DEADLINE = 0.4  # seconds, in tests of late decisions; elsewhere no decision is late
 PATHS = {
     "anthropic": "/v1/messages",
     "openai-chat": "/v1/chat/completions",
@@ -50,7 +50,7 @@ def parsed(
     counting: bool = False,
     session: str | None = None,
 ) -> ParsedRequest:
-    """A request that is to be decided on, without its head."""
+    """A parsed request without headers."""
     return ParsedRequest(
         method="POST",
         path="",
@@ -67,37 +67,37 @@ def parsed(
     )
 
 
-def said(format: str, steps: int) -> bytes:
+def request_body(format: str, steps: int) -> bytes:
     return json.dumps(request(format, "go on", *STEPS[:steps])).encode()
 
 
 def answer(status: int, body: object, *headers: str) -> bytes:
-    """A whole response of a provider's."""
+    """A complete response of a provider."""
     raw = json.dumps(body).encode()
     head = [f"HTTP/1.1 {status} .", f"Content-Length: {len(raw)}", *headers]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + raw
 
 
 def refusal(message: str, status: int = 400) -> bytes:
-    told = {"type": "invalid_request_error", "message": message}
-    return answer(status, {"type": "error", "error": told})
+    error = {"type": "invalid_request_error", "message": message}
+    return answer(status, {"type": "error", "error": error})
 
 
 INVALID = refusal("messages.3: something is wrong with it")
 OVERFLOW = refusal("prompt is too long: 9000 tokens > 3000 maximum")
 
 
-def says(judge: Callable[[bytes], bytes]) -> Script:
+def answer_by_body(judge: Callable[[bytes], bytes]) -> Script:
     """Answer each request by its body."""
 
-    async def script(heard: Any, writer: asyncio.StreamWriter) -> None:
-        writer.write(judge(heard.body))
+    async def script(received: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(judge(received.body))
 
     return script
 
 
 class Unsteady(Decider):
-    """Decides late, or fails, while it is told to."""
+    """A decider that is late or fails on demand."""
 
     held: threading.Event | None = None  # decisions wait for it, so long at most
     at_most = SOON
@@ -125,7 +125,7 @@ class Unsteady(Decider):
 
 @dataclass
 class Compacted:
-    """A proxy that compacts, and what is behind it."""
+    """A proxy that compacts, with its store and decider."""
 
     standing: Standing
     store: SQLiteStore
@@ -133,26 +133,26 @@ class Compacted:
     decider: Unsteady
 
     async def ask(self, format: str, steps: int, *headers: str) -> Reply:
-        return await self.send(format, said(format, steps), *headers)
+        return await self.send(format, request_body(format, steps), *headers)
 
     async def send(self, format: str, body: bytes, *headers: str, patience: float = SOON) -> Reply:
         key = KEYS.get(format, "authorization: Bearer one")
         return await ask(self.standing.port, post(PATHS[format], body, key, *headers), patience)
 
-    def heard(self, format: str, at: int = -1) -> list[str]:
-        """The results that a request held when it came to the provider."""
+    def received(self, format: str, at: int = -1) -> list[str]:
+        """The results in a request that the provider received."""
         return results(format, json.loads(self.bodies[at]))
 
     @property
     def bodies(self) -> list[bytes]:
-        return [one.body for one in self.standing.behind.heard]
+        return [one.body for one in self.standing.behind.received]
 
     def shortened(self, format: str, at: int = -1) -> list[bool]:
-        return [len(text) < 1_000 for text in self.heard(format, at)]
+        return [len(text) < 1_000 for text in self.received(format, at)]
 
     @asynccontextmanager
     async def late(self, at_most: float = SOON) -> AsyncGenerator[threading.Event]:
-        """Every decision is late in here, until the event or its end; then all have come."""
+        """Delay every decision until the event or the end of the block."""
         options, go = self.compactor._options, threading.Event()
         self.compactor._options = replace(options, deadline=DEADLINE)
         self.decider.held, self.decider.at_most = go, at_most
@@ -164,10 +164,10 @@ class Compacted:
             await until(lambda: not self.decider.running)
 
     async def records(self, count: int) -> list[RequestRecord]:
-        """What is written down, once there is so much of it."""
+        """Stored records, once there are so many of them."""
         over = time.monotonic() + SOON
         while time.monotonic() < over:
-            await asyncio.sleep(0.02)  # what is over is written down aside
+            await asyncio.sleep(0.02)  # records are written by another thread
             self.store.flush()
             for conversation in self.store.conversations(None):
                 found = self.store.requests(conversation.name, None)
@@ -176,7 +176,7 @@ class Compacted:
         raise AssertionError("too few records")
 
 
-def told(reply: Reply, name: str) -> str:
+def response_header(reply: Reply, name: str) -> str:
     return dict(reply.headers)[name.encode()].decode()
 
 
@@ -190,7 +190,7 @@ async def compacting(
     salt: bytes | None = None,
     **given: Any,
 ) -> AsyncGenerator[Compacted]:
-    options = CompactionOptions(**{"policy": KEEN, "deadline": SOON, **given})
+    options = CompactionOptions(**{"policy": EAGER_POLICY, "deadline": SOON, **given})
     store = SQLiteStore(folder / "respool.db", wait=wait, salt=salt)
     decider = Unsteady(
         options.policy,
@@ -200,7 +200,7 @@ async def compacting(
         text_formats=options.text_formats,
     )
     compactor = Compactor(decider, Recorder(store), options, salt=salt_of(store), clock=clock)
-    async with proxy(script or say(answer(200, {})), compactor, limits=limits) as standing:
+    async with proxy(script or reply_with(answer(200, {})), compactor, limits=limits) as standing:
         yield Compacted(standing, store, compactor, decider)
 
 

@@ -21,10 +21,17 @@ from respool.proxy.middleware import Decision, ErrorResponse, InFlight, ParsedRe
 from respool.proxy.recorder import Recorder
 from respool.proxy.server_options import CompactionOptions
 from respool.store import SQLiteStore
-from tests.providers.signing_provider import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer, unmarked
+from tests.providers.signing_provider import (
+    BOUND,
+    OTHER_BOUND,
+    TOOLS,
+    UNBOUND,
+    Signer,
+    without_breakpoints,
+)
 from tests.store.support import salt_of
 
-KEEN = respool.Policy(
+EAGER_POLICY = respool.Policy(
     cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
 )
 PLANNED = respool.Policy(cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
@@ -78,7 +85,7 @@ class Driver:
         self.chance = random.Random(seed)
         self.path = folder / "respool.db"
         self.now = 1_800_000_000.0
-        self.policy = self.chance.choice([KEEN, KEEN, PLANNED, BUDGET])
+        self.policy = self.chance.choice([EAGER_POLICY, EAGER_POLICY, PLANNED, BUDGET])
         self.shared = servers > 1
         self.provider = Signer()
         self.servers = [self._server() for _ in range(servers)]
@@ -313,7 +320,7 @@ class Driver:
     async def _ask(
         self, branch: Branch, body: bytes, headers: Any, error: str, operation: Any = "generate"
     ) -> tuple[bytes | None, Decision | None]:
-        """What forwarding does with a request; what was taken, and as what."""
+        """Send a request as forwarding does; return the accepted body and its decision."""
         middleware = self.chance.choice(self.servers)[0]
         incoming = ParsedRequest(
             "POST",
@@ -377,9 +384,9 @@ class Driver:
             return
         if decision.identity.prefix in decision.facts.cold | decision.facts.changed:
             return  # a free moment, which another process or an earlier try has noted
-        now = [unmarked(one) for one in json.loads(sent)["messages"]]
+        now = [without_breakpoints(one) for one in json.loads(sent)["messages"]]
         if decision.epochs == last.epochs:
-            assert now[: len(before)] == [unmarked(one) for one in before], self.log
+            assert now[: len(before)] == [without_breakpoints(one) for one in before], self.log
 
 
 def _error(message: str) -> bytes:

@@ -37,10 +37,10 @@ def events() -> list[bytes]:
 
 @dataclass
 class Provider:
-    """What a provider heard, and when its streams may go on."""
+    """Requests that a provider received, and the gates of its streams."""
 
     port: int = 0
-    heard: list[bytes] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
     refuses: Callable[[bytes], bool] = lambda _body: False
     go_on: threading.Event = field(default_factory=threading.Event)
 
@@ -55,8 +55,8 @@ def provider() -> Iterator[Provider]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            made.heard.append(self.rfile.read(int(self.headers["content-length"])))
-            if made.refuses(made.heard[-1]):
+            made.received.append(self.rfile.read(int(self.headers["content-length"])))
+            if made.refuses(made.received[-1]):
                 self.send_response(400)
                 self.send_header("content-length", str(len(WRONG)))
                 self.end_headers()

@@ -1,4 +1,4 @@
-"""A real proxy between raw sockets: an upstream that follows a script, and what a client sees."""
+"""A real proxy between raw sockets: a scripted upstream, and the replies that a client gets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @dataclass
-class Heard:
+class ReceivedRequest:
     """A request as an upstream got it."""
 
     line: str
@@ -36,18 +36,18 @@ class Heard:
         return [value for key, value in self.headers if key.lower() == name]
 
 
-Script = Callable[[Heard, asyncio.StreamWriter], Awaitable[None]]
+Script = Callable[[ReceivedRequest, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def say_ok(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+async def reply_ok(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     writer.write(OK)
 
 
-def say(*answers: bytes) -> Script:
-    """Give these answers, one to each request; the last one for ever."""
+def reply_with(*answers: bytes) -> Script:
+    """Send these answers, one to each request, and repeat the last one."""
     left = list(answers)
 
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(left.pop(0) if len(left) > 1 else left[0])
 
     return script
@@ -55,10 +55,10 @@ def say(*answers: bytes) -> Script:
 
 @dataclass
 class Upstream:
-    """A server that follows a script, and what it heard."""
+    """A server that follows a script, and the requests that it received."""
 
-    script: Script = say_ok
-    heard: list[Heard] = field(default_factory=list)
+    script: Script = reply_ok
+    received: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)  # a connection ended
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -69,9 +69,9 @@ class Upstream:
         self.writers.append(writer)
         try:
             while True:
-                heard = await read_request(reader)
-                self.heard.append(heard)
-                answering = asyncio.ensure_future(self.script(heard, writer))
+                received = await read_request(reader)
+                self.received.append(received)
+                answering = asyncio.ensure_future(self.script(received, writer))
                 gone = asyncio.ensure_future(until(reader.at_eof))
                 await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
                 gone.cancel()
@@ -89,20 +89,20 @@ class Upstream:
 
 async def until(true: Callable[[], object]) -> None:
     """Wait for something to become true."""
-    while not true():  # noqa: ASYNC110 - what is waited for tells nobody
+    while not true():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.01)
 
 
-async def read_request(reader: asyncio.StreamReader) -> Heard:
+async def read_request(reader: asyncio.StreamReader) -> ReceivedRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("utf-8")
     line, *rest = head.removesuffix("\r\n\r\n").split("\r\n")
     headers = [(name, value.strip()) for name, _, value in (one.partition(":") for one in rest)]
-    heard = Heard(line, headers, b"")
-    if heard.named("transfer-encoding"):
-        heard.body = await _chunked(reader)
-    elif heard.named("content-length"):
-        heard.body = await reader.readexactly(int(heard.named("content-length")[0]))
-    return heard
+    received = ReceivedRequest(line, headers, b"")
+    if received.named("transfer-encoding"):
+        received.body = await _chunked(reader)
+    elif received.named("content-length"):
+        received.body = await reader.readexactly(int(received.named("content-length")[0]))
+    return received
 
 
 async def _chunked(reader: asyncio.StreamReader) -> bytes:
@@ -115,7 +115,7 @@ async def _chunked(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def upstream(
-    script: Script = say_ok, tls: ssl.SSLContext | None = None
+    script: Script = reply_ok, tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[Upstream]:
     made = Upstream(script)
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
@@ -130,7 +130,7 @@ async def upstream(
 
 @dataclass
 class Standing:
-    """A proxy, what is behind it, and what it recorded."""
+    """A proxy, its upstream, and its log entries."""
 
     running: RunningServer
     behind: Upstream
@@ -143,7 +143,7 @@ class Standing:
 
 @asynccontextmanager
 async def proxy(
-    script: Script = say_ok,
+    script: Script = reply_ok,
     middleware: Middleware | None = None,
     endpoints: Mapping[str, Endpoint] | None = None,
     limits: TransferLimits = TransferLimits(drain_seconds=1.0),  # noqa: B008 - a frozen value
@@ -165,7 +165,7 @@ def all_to(port: int) -> Upstreams:
 
 @dataclass
 class Reply:
-    """What came back over a connection, as bytes."""
+    """Bytes of a response received over a connection."""
 
     raw: bytes
     open: bool  # whether the connection was still open
@@ -210,7 +210,7 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
 
 
 async def ask(port: int, raw: bytes, quiet: float = SOON) -> Reply:
-    """Send bytes; read until a framed body is whole, or the other end closes, or is quiet."""
+    """Send bytes; read until the body is complete, the connection closes, or nothing arrives."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(raw)
     got = b""
@@ -232,7 +232,7 @@ async def ask(port: int, raw: bytes, quiet: float = SOON) -> Reply:
 
 
 def _whole(got: bytes, head_only: bool) -> bool:
-    """Whether a response is there to its end, by its own framing."""
+    """Return whether a response is complete by its own framing."""
     head, found, body = got.partition(b"\r\n\r\n")
     if not found or head.startswith(b"HTTP/1.1 100"):
         return False
@@ -246,12 +246,12 @@ def _whole(got: bytes, head_only: bool) -> bool:
 
 
 def run(case: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a case; whatever hangs fails."""
+    """Run a case with a time limit."""
 
     async def bounded() -> Any:
         try:
             return await asyncio.wait_for(case(), 3 * SOON)
         finally:
-            await asyncio.sleep(0.02)  # so that what was closed is closed before the loop is
+            await asyncio.sleep(0.02)  # closed connections end before the loop does
 
     return asyncio.run(bounded())

@@ -1,4 +1,4 @@
-"""Whose a request is, its session and its conversation: stable, apart, and without keys."""
+"""Owner, session and conversation of a request: stable, distinct, and without keys."""
 
 from __future__ import annotations
 

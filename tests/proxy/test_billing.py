@@ -1,4 +1,4 @@
-"""What a request cost by the provider's count, and what it would have cost without respool."""
+"""Cost of a request by the provider's count, and its cost without respool."""
 
 from __future__ import annotations
 

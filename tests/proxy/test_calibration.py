@@ -1,4 +1,4 @@
-"""What providers count beside what respool counts: a robust factor, in bounded memory."""
+"""Calibration of respool's counts by the provider's: a robust factor, in bounded memory."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.late import late
-from tests.proxy.sockets import Heard, Standing, proxy, run
+from tests.proxy.sockets import ReceivedRequest, Standing, proxy, run
 
 anthropic, openai, genai = late("anthropic"), late("openai"), late("google.genai")
 
@@ -22,14 +22,14 @@ def whole(value: object, status: str = "200 OK", *headers: str) -> Callable[...,
     body = json.dumps(value).encode()
     head = [f"HTTP/1.1 {status}", JSON, f"Content-Length: {len(body)}", *headers]
 
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
 
     return script
 
 
 def events(*values: tuple[str, object]) -> Callable[..., Any]:
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 200 OK\r\n{SSE}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         for name, value in values:
             named = f"event: {name}\n" if name else ""
@@ -83,9 +83,12 @@ def test_anthropics_client_streams():
                 client.messages.stream(model="m", max_tokens=9, messages=ASK) as stream,
             ):
                 assert [text async for text in stream.text_stream] == ["one ", "two"]
-            (heard,) = standing.behind.heard
-            assert (heard.target, heard.named("authorization")) == ("/v1/messages", ["Bearer k"])
-            assert json.loads(heard.body)["messages"] == ASK
+            (received,) = standing.behind.received
+            assert (received.target, received.named("authorization")) == (
+                "/v1/messages",
+                ["Bearer k"],
+            )
+            assert json.loads(received.body)["messages"] == ASK
 
     run(case)
 
@@ -111,7 +114,7 @@ def test_openais_client_streams():
                 stream = await client.chat.completions.create(model="m", messages=ASK, stream=True)
                 words = [part.choices[0].delta.content async for part in stream]
             assert words == ["one ", "two"]
-            assert standing.behind.heard[0].named("authorization") == ["Bearer k"]
+            assert standing.behind.received[0].named("authorization") == ["Bearer k"]
 
     run(case)
 
@@ -145,9 +148,9 @@ def test_geminis_client_is_answered():
     async def case() -> None:
         async with proxy(whole({"candidates": [{"content": content}]})) as standing:
             assert await asyncio.to_thread(asked_of_gemini, standing) == "hello"
-            (heard,) = standing.behind.heard
-            assert heard.target == "/v1/models/gemini-3:generateContent"
-            assert heard.named("x-goog-api-key") == ["k"]
+            (received,) = standing.behind.received
+            assert received.target == "/v1/models/gemini-3:generateContent"
+            assert received.named("x-goog-api-key") == ["k"]
             assert standing.records[0].format == "gemini"
 
     run(case)

@@ -21,19 +21,19 @@ from respool.proxy.middleware import ParsedRequest
 from respool.store import SQLiteStore
 from respool.wire.base import FormatName
 from tests.proxy.compaction import (
+    EAGER_POLICY,
     INVALID,
-    KEEN,
     LONG,
     PATHS,
     Compacted,
     answer,
+    answer_by_body,
     drive,
     parsed,
-    said,
-    says,
-    told,
+    request_body,
+    response_header,
 )
-from tests.proxy.sockets import CHUNKED, SOON, ask, get, post, say, until
+from tests.proxy.sockets import CHUNKED, SOON, ask, get, post, reply_with, until
 from tests.support.formats import FORMATS
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -56,10 +56,10 @@ def test_what_was_seen_goes_up_smaller_and_stays_so(tmp_path: Path, format: str)
     async def act(one: Compacted) -> None:
         reply = await one.ask(format, 3)
         assert reply.status == 200
-        assert told(reply, "x-respool-sent") == "projection"
-        assert int(told(reply, "x-respool-saved")) > 500
+        assert response_header(reply, "x-respool-sent") == "projection"
+        assert int(response_header(reply, "x-respool-saved")) > 500
         await one.ask(format, 4)
-        first, second = one.heard(format, 0), one.heard(format, 1)
+        first, second = one.received(format, 0), one.received(format, 1)
         assert [len(text) < 1_000 for text in first] == [True, True, False]
         assert second[:2] == first[:2]
 
@@ -70,9 +70,9 @@ def test_what_was_seen_goes_up_smaller_and_stays_so(tmp_path: Path, format: str)
 def test_observing_changes_no_byte_and_tells_what_would_be_saved(tmp_path: Path, format: str):
     async def act(one: Compacted) -> None:
         replies = [await one.ask(format, steps) for steps in (3, 4)]
-        assert one.bodies == [said(format, 3), said(format, 4)]
-        assert [told(reply, "x-respool-sent") for reply in replies] == ["observed"] * 2
-        assert all(int(told(reply, "x-respool-saved")) > 500 for reply in replies)
+        assert one.bodies == [request_body(format, 3), request_body(format, 4)]
+        assert [response_header(reply, "x-respool-sent") for reply in replies] == ["observed"] * 2
+        assert all(int(response_header(reply, "x-respool-saved")) > 500 for reply in replies)
         first, second = await one.records(2)
         assert first.mode == second.mode == "observed"
         assert second.saved > first.saved > 500
@@ -87,10 +87,10 @@ def test_a_header_bypasses_respool_once(tmp_path: Path, format: str):
     async def act(one: Compacted) -> None:
         await one.ask(format, 3)
         reply = await one.ask(format, 4, "x-respool-bypass: 1")
-        assert one.bodies[-1] == said(format, 4)
-        assert told(reply, "x-respool-sent") == "original"
-        assert told(reply, "x-respool-saved") == "0"
-        assert "x-respool-bypass" not in dict(one.standing.behind.heard[-1].headers)
+        assert one.bodies[-1] == request_body(format, 4)
+        assert response_header(reply, "x-respool-sent") == "original"
+        assert response_header(reply, "x-respool-saved") == "0"
+        assert "x-respool-bypass" not in dict(one.standing.behind.received[-1].headers)
         await one.ask(format, 5, "x-respool-bypass: 0")
         assert one.shortened(format)[:3] == [True] * 3
         modes = [record.mode for record in await one.records(3)]
@@ -125,9 +125,9 @@ def test_gemini_counts_a_request_inside_another_as_it_is_sent(tmp_path: Path):
 
         await one.ask("gemini", 3)
         sent = one.bodies[0]
-        assert len(sent) < len(said("gemini", 3))
-        assert await count(said("gemini", 3)) == sent
-        inside = json.loads(await count(holding(said("gemini", 3))))
+        assert len(sent) < len(request_body("gemini", 3))
+        assert await count(request_body("gemini", 3)) == sent
+        inside = json.loads(await count(holding(request_body("gemini", 3))))
         assert inside == {"generateContentRequest": json.loads(sent)}
         for odd in (holding(b"7"), holding(b"[1"), holding(sent, '"contents": [], '), b"[]"):
             assert await count(odd) == odd  # what is not understood goes up as it came
@@ -136,7 +136,7 @@ def test_gemini_counts_a_request_inside_another_as_it_is_sent(tmp_path: Path):
 
 
 def test_a_refused_count_is_tried_again_inside_another_too(tmp_path: Path):
-    raw = b'{"generateContentRequest":%s}' % said("gemini", 3)
+    raw = b'{"generateContentRequest":%s}' % request_body("gemini", 3)
     path = PATHS["gemini"].replace("generateContent", "countTokens")
 
     async def act(one: Compacted) -> None:
@@ -145,7 +145,11 @@ def test_a_refused_count_is_tried_again_inside_another_too(tmp_path: Path):
         assert one.bodies[-1] == raw
         assert len(one.bodies) == 2
 
-    drive(tmp_path, act, script=says(lambda body: answer(200, {}) if body == raw else INVALID))
+    drive(
+        tmp_path,
+        act,
+        script=answer_by_body(lambda body: answer(200, {}) if body == raw else INVALID),
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_counting_is_forwarded_with_the_projection_and_is_no_request(
     async def act(one: Compacted) -> None:
         await one.ask(format, 3)
         assert one.shortened(format)[:2] == [True, True]
-        counting = post(path, said(format, 3), "x-api-key: one")
+        counting = post(path, request_body(format, 3), "x-api-key: one")
         assert (await ask(one.standing.port, counting)).status == 200
         assert one.bodies[1] == one.bodies[0]
         assert len(await one.records(1)) == 1
@@ -201,11 +205,13 @@ class TestTheColdCache:
         self, tmp_path: Path, format: FormatName, model: str, minutes: int
     ):
         for share, moment in ((0.9, ""), (1.1, "cold")):
-            one = Decider(KEEN, SQLiteStore(tmp_path / f"{share}.db"))
+            one = Decider(EAGER_POLICY, SQLiteStore(tmp_path / f"{share}.db"))
             now = 1_800_000_000.0
             for steps in (1, 2, 3):
                 now += share * minutes * MINUTE
-                body = json.dumps({**json.loads(said(format, steps)), "model": model}).encode()
+                body = json.dumps(
+                    {**json.loads(request_body(format, steps)), "model": model}
+                ).encode()
                 asked = parsed(body, format, None, "owner", now)
                 made = one.decide(asked)
                 one.note_accepted(asked, made)
@@ -214,7 +220,7 @@ class TestTheColdCache:
     def test_another_model_or_other_tools_are_a_fact(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
             await one.ask("anthropic", 3)
-            other = json.loads(said("anthropic", 4))
+            other = json.loads(request_body("anthropic", 4))
             await one.send("anthropic", json.dumps({**other, "model": "claude-opus-4-1"}).encode())
             (conversation,) = one.store.conversations(None)
             assert len(one.store.facts(conversation.name).changed) == 1
@@ -227,13 +233,15 @@ class TestTheColdCache:
         """Three that share a store take turns; one does all alone."""
         clock = Clock()
         shared = SQLiteStore(tmp_path / "shared.db")
-        replicas = [Decider(KEEN, shared, shared_store=True) for _ in range(2)]
-        alone = Decider(KEEN, SQLiteStore(tmp_path / "alone.db"))
+        replicas = [Decider(EAGER_POLICY, shared, shared_store=True) for _ in range(2)]
+        alone = Decider(EAGER_POLICY, SQLiteStore(tmp_path / "alone.db"))
         for steps in range(1, 9):
             clock.now += 90_000 if steps in (4, 6) else 10
-            asked = parsed(said(format, steps), format, None, "owner", clock.now)  # type: ignore[arg-type]
+            asked = parsed(request_body(format, steps), format, None, "owner", clock.now)  # type: ignore[arg-type]
             by_turns = (
-                replicas[steps % 2] if steps != 5 else Decider(KEEN, shared, shared_store=True)
+                replicas[steps % 2]
+                if steps != 5
+                else Decider(EAGER_POLICY, shared, shared_store=True)
             )
             decisions = [by_turns.decide(asked), alone.decide(asked)]
             assert decisions[0].body == decisions[1].body
@@ -248,10 +256,10 @@ class TestTheColdCache:
         told: list[list[tuple[str, str]]] = []
         for shared in (True, False):
             store = SQLiteStore(tmp_path / f"{shared}.db", clock=lambda: 100.0)  # nothing is old
-            turns = [Decider(KEEN, store, shared_store=shared) for _ in range(1 + shared)]
+            turns = [Decider(EAGER_POLICY, store, shared_store=shared) for _ in range(1 + shared)]
             for steps in range(1, 8):
-                who = turns[steps % len(turns)] if steps != 5 else Decider(KEEN, store)
-                asked = parsed(said(format, steps), format, None, "owner", 10.0 * steps)  # type: ignore[arg-type]
+                who = turns[steps % len(turns)] if steps != 5 else Decider(EAGER_POLICY, store)
+                asked = parsed(request_body(format, steps), format, None, "owner", 10.0 * steps)  # type: ignore[arg-type]
                 decision = who.decide(asked)
                 who.note_accepted(asked, decision)
                 write_down(store, asked, decision, who)
@@ -324,11 +332,11 @@ class TestCalibration:
             found = one.compactor._recorder.calibrations.all()
             assert len(found) == 1
             assert next(iter(found.values())).factor > 1.2
-            alone = Decider(KEEN, SQLiteStore(tmp_path / "other.db"))
-            asked = parsed(said("anthropic", 8), "anthropic", None, "owner", 1.0)
+            alone = Decider(EAGER_POLICY, SQLiteStore(tmp_path / "other.db"))
+            asked = parsed(request_body("anthropic", 8), "anthropic", None, "owner", 1.0)
             assert one.bodies[-1] == alone.decide(asked).body
 
-        drive(tmp_path, act, script=say(reply))
+        drive(tmp_path, act, script=reply_with(reply))
 
 
 def test_one_upstream_is_told_in_words_and_the_others_are_not(tmp_path: Path):
@@ -360,7 +368,7 @@ class TestOffTheLoop:
             assert reply.status == 200
             assert not slow.done()
             one.decider.held.set()
-            assert told(await slow, "x-respool-sent") == "projection"
+            assert response_header(await slow, "x-respool-sent") == "projection"
 
         drive(tmp_path, act)
 
@@ -381,8 +389,8 @@ class TestOffTheLoop:
             await until(lambda: not one.decider.running)
             go.clear()
             reply = await one.ask("anthropic", 2)  # now the conversation is known
-            assert told(reply, "x-respool-sent") != "projection"
-            assert len(said("anthropic", 2)) < 16_384
+            assert response_header(reply, "x-respool-sent") != "projection"
+            assert len(request_body("anthropic", 2)) < 16_384
             assert threading.main_thread().name not in begun
             go.set()
 
@@ -404,13 +412,13 @@ def test_no_key_and_no_cookie_is_in_the_store(tmp_path: Path):
     async def act(one: Compacted) -> None:
         path = f"{PATHS['anthropic']}?key=key-in-query"
         for steps in (1, 2, 3):
-            raw = post(path, said("anthropic", steps), "x-api-key: key-in-header", *headers)
+            raw = post(path, request_body("anthropic", steps), "x-api-key: key-in-header", *headers)
             assert (await ask(one.standing.port, raw)).status == 200
         await one.records(3)
         await until(lambda: one.store.rejected_requests(None))
 
-    originals = {said("anthropic", steps) for steps in (1, 2, 3)}
-    drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+    originals = {request_body("anthropic", steps) for steps in (1, 2, 3)}
+    drive(tmp_path, act, script=answer_by_body(lambda body: OK if body in originals else INVALID))
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"toolu" in held or len(held) > 10_000
     assert [secret for secret in secrets if secret.encode() in held] == []

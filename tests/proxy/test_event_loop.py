@@ -20,8 +20,8 @@ import pytest
 import zstandard
 
 from respool.proxy import decoders
-from tests.proxy.compaction import PATHS, Compacted, drive, said
-from tests.proxy.sockets import OK, SOON, Heard, ask, post, run, upstream
+from tests.proxy.compaction import PATHS, Compacted, drive, request_body
+from tests.proxy.sockets import OK, SOON, ReceivedRequest, ask, post, run, upstream
 from tests.proxy.test_server import served
 
 KEY = "x-api-key: one"
@@ -60,11 +60,11 @@ WRONG = {"error": {"type": "invalid_request_error", "message": "messages.1: wron
 def test_no_body_is_decoded_in_the_event_loop(
     tmp_path: Path, threads: list[str], answer: bytes, is_packed: bool
 ):
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
 
     async def act(one: Compacted) -> None:
-        body = said("anthropic", 3)
+        body = request_body("anthropic", 3)
         extra = (KEY, "content-encoding: gzip") if is_packed else (KEY,)
         raw = post(PATHS["anthropic"], gzip.compress(body) if is_packed else body, *extra)
         reply = await ask(one.standing.port, raw)
@@ -149,8 +149,8 @@ def test_hostile_bodies_delay_nobody_and_take_little_memory(side: str):
     bodies = hostile()
     assert max(len(body) for _, body in bodies.values()) < 5 * MB
 
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        name = heard.target.partition("=")[2].replace("%20", " ")
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        name = received.target.partition("=")[2].replace("%20", " ")
         if name not in bodies:
             writer.write(OK)
             return
@@ -164,7 +164,7 @@ def test_hostile_bodies_delay_nobody_and_take_little_memory(side: str):
             encoding, body = bodies[name]
             if side == "answers":
                 target = f"/v1/messages?name={name.replace(' ', '%20')}"
-                raw = post(target, said("anthropic", 1), KEY)
+                raw = post(target, request_body("anthropic", 1), KEY)
             else:
                 raw = post("/v1/messages", body, KEY, f"content-encoding: {encoding[:60_000]}")
             reply = await ask(port, raw)

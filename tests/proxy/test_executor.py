@@ -16,7 +16,7 @@ from respool.proxy.compactor import Executor
 from respool.proxy.decide import Decider
 from respool.store import SQLiteStore
 from tests.cli.test_run import bodies, started
-from tests.proxy.compaction import KEEN, parsed, said
+from tests.proxy.compaction import EAGER_POLICY, parsed, request_body
 from tests.proxy.program import Client, provider
 from tests.proxy.test_server import SOURCE, served
 from tests.store.support import NOW, OWNER
@@ -112,10 +112,10 @@ def test_a_pass_that_never_comes_back_keeps_no_request_and_no_proxy(tmp_path: Pa
         with served(*options, str(tmp_path / "respool.toml"), **world) as (process, port):
             client = Client(port)
             for steps in (1, 2, 3):
-                assert client.post(said("anthropic", steps))[0] == 200
+                assert client.post(request_body("anthropic", steps))[0] == 200
             process.send_signal(signal.SIGTERM)
             assert process.wait(SOON) == 0
-    assert behind.heard == [said("anthropic", steps) for steps in (1, 2, 3)]
+    assert behind.received == [request_body("anthropic", steps) for steps in (1, 2, 3)]
 
 
 def test_nor_a_command_that_has_ended(tmp_path: Path):
@@ -147,9 +147,9 @@ sys.exit(3)
 def test_a_fact_that_waits_for_its_thread_is_told_at_the_end(tmp_path: Path):
     """A projection was refused, its original passed, and the proxy ends before the store heard."""
     store = SQLiteStore(tmp_path / "respool.db")
-    decider = Decider(KEEN, store)
+    decider = Decider(EAGER_POLICY, store)
     decision = decider.decide_original(
-        parsed(said("anthropic", 2), "anthropic", None, OWNER, NOW), "refused"
+        parsed(request_body("anthropic", 2), "anthropic", None, OWNER, NOW), "refused"
     )
     decider.leave_alone(decision, OWNER)  # and nobody calls what it returns
     decider.close()

@@ -1,4 +1,4 @@
-"""What goes up when a compaction is late, fails or is refused, and what follows from it."""
+"""Fallbacks when a compaction is late, fails or is refused, and their consequences."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from respool.proxy.recorder import changed_settings, policy_with, project_again
 from tests.providers.signing_provider import BOUND, TOOLS, Signer
 from tests.proxy.compaction import (
     DEADLINE,
+    EAGER_POLICY,
     INVALID,
-    KEEN,
     OVERFLOW,
     Compacted,
     answer,
+    answer_by_body,
     drive,
     parsed,
     refusal,
-    said,
-    says,
-    told,
+    request_body,
+    response_header,
 )
 from tests.proxy.sockets import SOON, ask, post, until
 from tests.support.formats import FORMATS
@@ -60,13 +60,13 @@ class TestLate:
             await one.ask(format, 3)
             async with one.late():
                 reply = await one.ask(format, 5)
-                assert told(reply, "x-respool-sent") == "known-edits"
-                assert one.heard(format)[:2] == one.heard(format, 0)[:2]
+                assert response_header(reply, "x-respool-sent") == "known-edits"
+                assert one.received(format)[:2] == one.received(format, 0)[:2]
                 assert one.shortened(format) == [True, True, False, False, False]
                 facts = one.store.facts((await one.records(2))[0].conversation)
                 assert len(facts.skipped) == 2
-            assert told(await one.ask(format, 6), "x-respool-sent") == "projection"
-            assert one.heard(format)[:2] == one.heard(format, 0)[:2]
+            assert response_header(await one.ask(format, 6), "x-respool-sent") == "projection"
+            assert one.received(format)[:2] == one.received(format, 0)[:2]
             assert one.shortened(format) == [True] * 5 + [False]
 
         drive(tmp_path, act)
@@ -76,8 +76,8 @@ class TestLate:
         async def act(one: Compacted) -> None:
             async with one.late():
                 reply = await one.ask(format, 3)
-            assert told(reply, "x-respool-sent") == "original"
-            assert one.bodies == [said(format, 3)]
+            assert response_header(reply, "x-respool-sent") == "original"
+            assert one.bodies == [request_body(format, 3)]
             (record,) = await one.records(1)
             assert record.fallback == "late: over 0.4 s"
             assert len(one.store.facts(record.conversation).skipped) == 1
@@ -86,10 +86,10 @@ class TestLate:
 
     def test_where_that_might_not_fit_the_request_waits(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
-            asked = {**json.loads(said("anthropic", 3)), "system": "x" * 500_000}
+            asked = {**json.loads(request_body("anthropic", 3)), "system": "x" * 500_000}
             async with one.late(2 * DEADLINE):
                 reply = await one.send("anthropic", json.dumps(asked).encode())
-            assert told(reply, "x-respool-sent") == "projection"
+            assert response_header(reply, "x-respool-sent") == "projection"
             assert one.shortened("anthropic") == [True, True, False]
 
         drive(tmp_path, act)
@@ -101,7 +101,7 @@ class TestLate:
         async def act(one: Compacted) -> None:
             bodies = [
                 json.dumps(
-                    {**json.loads(said("anthropic", 3)), "system": f"{n}" + "x" * 500_000}
+                    {**json.loads(request_body("anthropic", 3)), "system": f"{n}" + "x" * 500_000}
                 ).encode()
                 for n in range(6)
             ]
@@ -109,7 +109,9 @@ class TestLate:
                 began = time.monotonic()
                 replies = await asyncio.gather(*(one.send("anthropic", body) for body in bodies))
                 assert time.monotonic() - began < SOON / 2
-            assert [told(reply, "x-respool-sent") for reply in replies] == ["original"] * 6
+            assert [response_header(reply, "x-respool-sent") for reply in replies] == [
+                "original"
+            ] * 6
             assert one.compactor.breaker.state().phase == "closed"
 
         drive(tmp_path, act, threads=6)
@@ -117,7 +119,7 @@ class TestLate:
     def test_a_slow_fallback_sends_the_bytes_that_came(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        """What was sent is noted once there is time for it."""
+        """The sent request is recorded later, when there is time."""
         monkeypatch.setattr(module, "_FALLBACK_SECONDS", DEADLINE)
 
         async def act(one: Compacted) -> None:
@@ -130,8 +132,8 @@ class TestLate:
             monkeypatch.setattr(one.decider, "decide_without_new_edits", held)
             async with one.late():
                 reply = await one.ask("anthropic", 3)
-                assert told(reply, "x-respool-sent") == "original"
-                assert one.bodies == [said("anthropic", 3)]
+                assert response_header(reply, "x-respool-sent") == "original"
+                assert one.bodies == [request_body("anthropic", 3)]
                 known = one.decider._conversations._known
                 await until(lambda: any(found.facts.skipped for found in known.values()))
                 go.set()
@@ -148,7 +150,7 @@ class TestLate:
                 assert (await one.ask("anthropic", 3)).status == 400  # the provider's own error
             assert len(one.bodies) == 1
 
-        drive(tmp_path, act, script=says(lambda _: OVERFLOW))
+        drive(tmp_path, act, script=answer_by_body(lambda _: OVERFLOW))
 
     def test_a_limit_that_was_named_makes_it_wait_too(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
@@ -156,15 +158,17 @@ class TestLate:
             assert one.store.facts(name_of(one)).windows
             one.decider._session._memo.clear()
             async with one.late(2 * DEADLINE):
-                assert told(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
+                assert (
+                    response_header(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
+                )
 
-        heard: list[bytes] = []
+        received: list[bytes] = []
 
         def judge(body: bytes) -> bytes:
-            heard.append(body)
-            return OVERFLOW if len(heard) == 1 else OK
+            received.append(body)
+            return OVERFLOW if len(received) == 1 else OK
 
-        drive(tmp_path, act, script=says(judge))
+        drive(tmp_path, act, script=answer_by_body(judge))
 
     def test_what_came_late_is_remembered(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
@@ -173,7 +177,7 @@ class TestLate:
             assert len(one.decider._session._memo) == 2
             async with one.late():
                 reply = await one.ask("anthropic", 4)  # again, but now something is known
-            assert told(reply, "x-respool-sent") == "known-edits"
+            assert response_header(reply, "x-respool-sent") == "known-edits"
             assert one.shortened("anthropic")[:2] == [True, False]
 
         drive(tmp_path, act)
@@ -187,9 +191,11 @@ class TestLate:
             await one.ask(format, 5)
             (record, *_) = await one.records(3)
             model = "gemini-2.5-pro" if format == "gemini" else None
-            anew = Decider(KEEN, one.store)
+            anew = Decider(EAGER_POLICY, one.store)
             for steps, body in zip((4, 5), one.bodies[1:], strict=True):
-                asked = parsed(said(format, steps), format, model, record.owner, record.time)  # type: ignore[arg-type]
+                asked = parsed(
+                    request_body(format, steps), format, model, record.owner, record.time
+                )  # type: ignore[arg-type]
                 decision = anew.decide(asked)
                 assert (decision.body or asked.body) == body
 
@@ -202,13 +208,13 @@ class TestAFaultOfRespools:
         async def act(one: Compacted) -> None:
             one.decider.fault = RuntimeError("a fault")
             assert (await one.ask(format, 2)).status == 200
-            assert one.bodies == [said(format, 2)]
+            assert one.bodies == [request_body(format, 2)]
             one.decider.fault = None
             await one.ask(format, 3)
             one.decider.fault = RecursionError()
             reply = await one.ask(format, 4)
-            assert told(reply, "x-respool-sent") == "known-edits"
-            assert one.heard(format)[:2] == one.heard(format, 1)[:2]
+            assert response_header(reply, "x-respool-sent") == "known-edits"
+            assert one.received(format)[:2] == one.received(format, 1)[:2]
             assert one.shortened(format)[0]
 
         drive(tmp_path, act)
@@ -223,8 +229,8 @@ class TestAFaultOfRespools:
             monkeypatch.setattr("respool.engine.Session.parse", broken)
             reply = await one.ask("anthropic", 3)
             assert reply.status == 200
-            assert told(reply, "x-respool-sent") == "untouched"
-            assert one.bodies == [said("anthropic", 3)]
+            assert response_header(reply, "x-respool-sent") == "untouched"
+            assert one.bodies == [request_body("anthropic", 3)]
 
         drive(tmp_path, act)
 
@@ -236,16 +242,16 @@ class TestRefused:
     def test_the_original_is_tried_once_and_the_conversation_left_alone(
         self, tmp_path: Path, format: str
     ):
-        originals = {said(format, steps) for steps in range(1, 9)}
+        originals = {request_body(format, steps) for steps in range(1, 9)}
 
         async def act(one: Compacted) -> None:
             reply = await one.ask(format, 3)
             assert reply.status == 200
             assert len(one.bodies) == 2
-            assert one.bodies[1] == said(format, 3)
+            assert one.bodies[1] == request_body(format, 3)
             for steps in (4, 5):
-                assert told(await one.ask(format, steps), "x-respool-sent") == "original"
-            assert one.bodies[2:] == [said(format, 4), said(format, 5)]
+                assert response_header(await one.ask(format, steps), "x-respool-sent") == "original"
+            assert one.bodies[2:] == [request_body(format, 4), request_body(format, 5)]
             await until(lambda: one.store.rejected_requests(None))
             (case,) = one.store.rejected_requests(None)
             assert (case.request, case.sent, case.status) == (one.bodies[1], one.bodies[0], 400)
@@ -253,16 +259,18 @@ class TestRefused:
             assert project_again(case) == case.sent
             await until(lambda: one.store.facts(case.conversation).left_alone)
             for shared in (False, True):  # a restart, and another server
-                other = Decider(KEEN, one.store, shared_store=shared)
+                other = Decider(EAGER_POLICY, one.store, shared_store=shared)
                 model = "gemini-2.5-pro" if format == "gemini" else None
-                asked = parsed(said(format, 6), format, model, case.owner, case.time)  # type: ignore[arg-type]
+                asked = parsed(request_body(format, 6), format, model, case.owner, case.time)  # type: ignore[arg-type]
                 assert other.decide(asked).reason == "left alone"
 
-        drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+        drive(
+            tmp_path, act, script=answer_by_body(lambda body: OK if body in originals else INVALID)
+        )
 
     @pytest.mark.parametrize("status", sorted(UNCLEAR_STATUSES))
     def test_repeated_failures_of_a_projection_try_the_original(self, tmp_path: Path, status: int):
-        originals = {said("anthropic", steps) for steps in range(1, 9)}
+        originals = {request_body("anthropic", steps) for steps in range(1, 9)}
         failures = 2 if status < 500 else 3
 
         async def act(one: Compacted) -> None:
@@ -270,16 +278,18 @@ class TestRefused:
                 assert (await one.ask("anthropic", 3)).status == status
             reply = await one.ask("anthropic", 3)
             assert reply.status == 200
-            assert one.bodies[-1] == said("anthropic", 3)
+            assert one.bodies[-1] == request_body("anthropic", 3)
             assert len(one.bodies) == failures + 1
             reply = await one.ask("anthropic", 4)
-            assert (reply.status, told(reply, "x-respool-sent")) == (200, "original")
+            assert (reply.status, response_header(reply, "x-respool-sent")) == (200, "original")
             await until(lambda: one.store.rejected_requests(None))
             (case,) = one.store.rejected_requests(None)
             assert case.status == status
 
         failed = refusal("no", status)
-        drive(tmp_path, act, script=says(lambda body: OK if body in originals else failed))
+        drive(
+            tmp_path, act, script=answer_by_body(lambda body: OK if body in originals else failed)
+        )
 
     def test_an_outage_is_not_taken_for_a_refusal(self, tmp_path: Path):
         """The original fails as well; the next one is tried after twice as many failures."""
@@ -288,17 +298,17 @@ class TestRefused:
         async def act(one: Compacted) -> None:
             for _ in range(9):  # the original after three failures, then after six
                 assert (await one.ask("anthropic", 3)).status == 500
-            assert one.bodies.count(said("anthropic", 3)) == 2
+            assert one.bodies.count(request_body("anthropic", 3)) == 2
             assert len(one.bodies) == 11
             up.append(True)
-            assert told(await one.ask("anthropic", 3), "x-respool-sent") == "projection"
+            assert response_header(await one.ask("anthropic", 3), "x-respool-sent") == "projection"
             up.clear()
             for steps in (3, 4):
                 assert (await one.ask("anthropic", steps)).status == 500
             assert len(one.bodies) == 14
             assert not one.store.facts(name_of(one)).left_alone
 
-        drive(tmp_path, act, script=says(lambda _: OK if up else refusal("down", 500)))
+        drive(tmp_path, act, script=answer_by_body(lambda _: OK if up else refusal("down", 500)))
 
     @pytest.mark.parametrize("status", [401, 402, 408, 409, 429, 502, 503, 504, 529])
     def test_other_errors_never_try_the_original(self, tmp_path: Path, status: int):
@@ -307,25 +317,30 @@ class TestRefused:
                 assert (await one.ask("anthropic", 3)).status == status
             assert len(one.bodies) == 4
 
-        drive(tmp_path, act, script=says(lambda _: refusal("later", status)))
+        drive(tmp_path, act, script=answer_by_body(lambda _: refusal("later", status)))
 
     def test_a_count_that_is_refused_leaves_nothing_alone(self, tmp_path: Path):
         """Near a window it may be another projection than is sent, and its thoughts not fit."""
-        originals, counted = {said("anthropic", steps) for steps in range(1, 9)}, list[bytes]()
+        originals, counted = (
+            {request_body("anthropic", steps) for steps in range(1, 9)},
+            list[bytes](),
+        )
 
         async def act(one: Compacted) -> None:
-            count = post("/v1/messages/count_tokens", said("anthropic", 3), "x-api-key: one")
+            count = post(
+                "/v1/messages/count_tokens", request_body("anthropic", 3), "x-api-key: one"
+            )
             assert (await ask(one.standing.port, count)).status == 200
             assert len(one.bodies) == 2
             counted.append(one.bodies[0])
             await until(lambda: one.store.rejected_requests(None))
-            assert told(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
+            assert response_header(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
             assert one.compactor.breaker.state().phase == "closed"
 
         def judge(body: bytes) -> bytes:
             return OK if counted or body in originals else INVALID
 
-        drive(tmp_path, act, script=says(judge))
+        drive(tmp_path, act, script=answer_by_body(judge))
 
     @pytest.mark.parametrize(
         "policy",
@@ -348,7 +363,7 @@ class TestRefused:
         assert policy_with(written).fingerprint() == policy.fingerprint()
 
     def test_if_that_fails_too_the_client_gets_the_answer_to_what_it_sent(self, tmp_path: Path):
-        mine = said("anthropic", 3)
+        mine = request_body("anthropic", 3)
 
         async def act(one: Compacted) -> None:
             reply = await one.ask("anthropic", 3)
@@ -359,7 +374,7 @@ class TestRefused:
             assert not one.store.facts((await one.records(1))[0].conversation).left_alone
 
         wrong = refusal("messages.1: the client's own")
-        drive(tmp_path, act, script=says(lambda body: wrong if body == mine else INVALID))
+        drive(tmp_path, act, script=answer_by_body(lambda body: wrong if body == mine else INVALID))
 
     def test_an_original_is_not_tried_again(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
@@ -367,7 +382,7 @@ class TestRefused:
             assert (await one.ask("anthropic", 3, "x-respool-bypass: 1")).status == 400
             assert len(one.bodies) == 2
 
-        drive(tmp_path, act, script=says(lambda _: INVALID))
+        drive(tmp_path, act, script=answer_by_body(lambda _: INVALID))
 
     @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 529])
     def test_other_errors_come_down_as_they_are(self, tmp_path: Path, status: int):
@@ -376,7 +391,7 @@ class TestRefused:
             assert len(one.bodies) == 1
 
         said_so = answer(status, {"error": {"type": "some_error", "message": "no"}})
-        drive(tmp_path, act, script=says(lambda _: said_so))
+        drive(tmp_path, act, script=answer_by_body(lambda _: said_so))
 
     def test_reasoning_signed_for_projections_is_dropped_from_the_original(self, tmp_path: Path):
         bad: list[bytes] = []
@@ -389,7 +404,7 @@ class TestRefused:
             assert reply.status == 200
             assert len(one.bodies) == 4
             sent = json.loads(one.bodies[-1])
-            assert [len(text) > 1_000 for text in one.heard("anthropic")] == [True] * 4
+            assert [len(text) > 1_000 for text in one.received("anthropic")] == [True] * 4
             assert thoughts(sent) == []
             await one.send("anthropic", json.dumps(thought(6)).encode())
             assert thoughts(json.loads(one.bodies[-1])) == ["thought 9", "thought 11"]
@@ -397,7 +412,7 @@ class TestRefused:
         def judge(body: bytes) -> bytes:
             return INVALID if bad and b"left out" in body else OK
 
-        drive(tmp_path, act, script=says(judge))
+        drive(tmp_path, act, script=answer_by_body(judge))
 
 
 class TestOverflow:
@@ -406,7 +421,7 @@ class TestOverflow:
             seen.append(body)
             return OVERFLOW if len(body) > 16_000 else OK
 
-        return says(judge)
+        return answer_by_body(judge)
 
     @formats
     def test_it_is_tried_again_under_the_limit_that_is_named(self, tmp_path: Path, format: str):
@@ -415,7 +430,7 @@ class TestOverflow:
 
         async def act(one: Compacted) -> None:
             reply = await one.ask(format, 6)
-            assert seen[0] == said(format, 6)  # nothing was done before
+            assert seen[0] == request_body(format, 6)  # nothing was done before
             assert reply.status == 200
             assert len(seen) == 2
             assert len(seen[1]) < 16_000
@@ -435,7 +450,7 @@ class TestOverflow:
                 await until(lambda: seen)
                 go.set()
                 reply = await asking
-            assert seen[0] == said("anthropic", 6)
+            assert seen[0] == request_body("anthropic", 6)
             assert reply.status == 200
             assert len(seen) == 2
             await one.ask("anthropic", 7)
@@ -451,7 +466,7 @@ class TestOverflow:
             assert b"too long" in reply.body
             assert len(one.bodies) <= 2
 
-        drive(tmp_path, act, script=says(lambda _: OVERFLOW))
+        drive(tmp_path, act, script=answer_by_body(lambda _: OVERFLOW))
 
 
 class TestTheBreaker:
@@ -467,7 +482,7 @@ class TestTheBreaker:
             assert one.compactor.breaker.state().phase == "open"
             one.decider.fault = None
             reply = await one.ask("anthropic", 6)
-            assert told(reply, "x-respool-sent") == "known-edits"  # edits in force stay
+            assert response_header(reply, "x-respool-sent") == "known-edits"  # edits in force stay
             why = "breaker open: 3 failures within 120 s, the last: RuntimeError"
             assert (await one.records(5))[-1].fallback == why
             now[0] += 61
@@ -475,7 +490,7 @@ class TestTheBreaker:
                 "anthropic", 6, "x-respool-bypass: 1"
             )  # which tells nothing of compaction
             assert one.compactor.breaker.state().phase == "open"
-            assert told(await one.ask("anthropic", 7), "x-respool-sent") == "projection"
+            assert response_header(await one.ask("anthropic", 7), "x-respool-sent") == "projection"
             assert one.compactor.breaker.state().phase == "closed"
 
         drive(tmp_path, act)
@@ -524,7 +539,7 @@ class TestSigned:
                 async with one.late() if is_late else nullcontext():
                     reply = await one.send("anthropic", json.dumps(body).encode(), *headers)
                 assert reply.status == 200, reply.body
-                sent.append(told(reply, "x-respool-sent"))
+                sent.append(response_header(reply, "x-respool-sent"))
                 made = json.loads(reply.body)["content"]
                 messages += [{"role": "assistant", "content": made}, _result(made[-1]["id"])]
             assert {"projection", "known-edits", "original"} == set(sent)
@@ -535,7 +550,7 @@ class TestSigned:
             found = provider.problems(body)
             return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
 
-        drive(tmp_path, act, script=says(judge))
+        drive(tmp_path, act, script=answer_by_body(judge))
 
     @pytest.mark.parametrize("bypass", [(), ("x-respool-bypass: 1",)], ids=["failing", "bypassed"])
     def test_thoughts_whose_projections_nobody_knows_any_more_are_left_behind(
@@ -550,7 +565,7 @@ class TestSigned:
             assert reply.status == 200, reply.body
             made = json.loads(reply.body)["content"]
             messages.extend([{"role": "assistant", "content": made}, _result(made[-1]["id"])])
-            return told(reply, "x-respool-sent")
+            return response_header(reply, "x-respool-sent")
 
         async def before(one: Compacted) -> None:
             assert [await grow(one) for _ in range(9)] == ["projection"] * 9
@@ -571,8 +586,8 @@ class TestSigned:
             found = provider.problems(body)
             return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
 
-        drive(tmp_path / "one", before, script=says(judge))
-        drive(tmp_path / "another", after, script=says(judge))
+        drive(tmp_path / "one", before, script=answer_by_body(judge))
+        drive(tmp_path / "another", after, script=answer_by_body(judge))
 
 
 def _result(id: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.compaction import PATHS, Compacted, answer, drive, said, told
-from tests.proxy.sockets import CHUNKED, SOON, Heard, ask, post, until
+from tests.proxy.compaction import PATHS, Compacted, answer, drive, request_body, response_header
+from tests.proxy.sockets import CHUNKED, SOON, ReceivedRequest, ask, post, until
 
 KEY = "x-api-key: one"
 OK = answer(200, {})
@@ -18,9 +18,11 @@ DEEP = b'{"model":"m","messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 BODIES = {
     "nothing": b"",
     "no JSON": b"\xff\xfe{]",
-    "cut off": said("anthropic", 3)[:-40],
+    "cut off": request_body("anthropic", 3)[:-40],
     "deeply nested": DEEP,
-    "deep in a result": said("anthropic", 2).replace(b'"make 1"', b"[" * 100_000 + b"]" * 100_000),
+    "deep in a result": request_body("anthropic", 2).replace(
+        b'"make 1"', b"[" * 100_000 + b"]" * 100_000
+    ),
     "a number": b"7",
     "null": b"null",
     "no messages": b'{"model":"m","messages":null}',
@@ -56,7 +58,10 @@ def test_a_compressed_bomb_goes_up_as_it_came(tmp_path: Path):
 def test_a_compressed_request_is_compacted_and_goes_up_plain(tmp_path: Path):
     async def act(one: Compacted) -> None:
         raw = post(
-            PATHS["anthropic"], gzip.compress(said("anthropic", 3)), KEY, "content-encoding: gzip"
+            PATHS["anthropic"],
+            gzip.compress(request_body("anthropic", 3)),
+            KEY,
+            "content-encoding: gzip",
         )
         assert (await ask(one.standing.port, raw)).status == 200
         assert one.shortened("anthropic") == [True, True, False]
@@ -65,7 +70,7 @@ def test_a_compressed_request_is_compacted_and_goes_up_plain(tmp_path: Path):
 
 
 class TestUpstream:
-    """What the provider does wrong comes down as it is, and costs the next request nothing."""
+    """The provider's faults are passed down as they are, and cost the next request nothing."""
 
     @pytest.mark.parametrize(
         "reply",
@@ -80,7 +85,7 @@ class TestUpstream:
     def test_it_breaks(self, tmp_path: Path, reply: bytes):
         broken: list[bool] = [True]
 
-        async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(reply if broken[0] else OK)
             await writer.drain()
             if broken[0]:
@@ -100,14 +105,14 @@ class TestUpstream:
     def test_it_hangs_and_the_client_goes(self, tmp_path: Path):
         hangs: list[bool] = [True]
 
-        async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             if hangs[0]:
                 await asyncio.sleep(60)
             writer.write(OK)
 
         async def act(one: Compacted) -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
-            writer.write(post(PATHS["anthropic"], said("anthropic", 3), KEY))
+            writer.write(post(PATHS["anthropic"], request_body("anthropic", 3), KEY))
             await until(lambda: one.bodies)
             writer.close()
             await asyncio.wait_for(one.standing.behind.lost.wait(), SOON)
@@ -121,7 +126,7 @@ def test_two_hundred_streams_at_once(tmp_path: Path):
     events = [b"event: ping\ndata: {}\n\n"] * 5
     whole = b"".join(events)
 
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED)
         for event in events:
             writer.write(b"%x\r\n%s\r\n" % (len(event), event))
@@ -130,12 +135,12 @@ def test_two_hundred_streams_at_once(tmp_path: Path):
         writer.write(b"0\r\n\r\n")
 
     async def talk(one: Compacted, number: int) -> None:
-        body = json.loads(said("anthropic", 4))
+        body = json.loads(request_body("anthropic", 4))
         body["messages"][0]["content"] = f"task {number}"
         reply = await one.send("anthropic", json.dumps(body).encode(), patience=50.0)
         assert reply.status == 200
         assert reply.joined == whole
-        assert told(reply, "x-respool-sent") == "projection"
+        assert response_header(reply, "x-respool-sent") == "projection"
 
     async def act(one: Compacted) -> None:
         await asyncio.gather(*(talk(one, number) for number in range(200)))

@@ -1,4 +1,4 @@
-"""What goes up is what came, what comes down is what was sent, when it was sent."""
+"""Forwarding: requests and responses are passed on unchanged, as they arrive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.proxy.sockets import (
     CHUNKED,
     OK,
     SOON,
-    Heard,
+    ReceivedRequest,
     Standing,
     Upstream,
     all_to,
@@ -39,8 +39,8 @@ from tests.proxy.sockets import (
     get,
     post,
     proxy,
+    reply_with,
     run,
-    say,
     until,
     upstream,
 )
@@ -66,15 +66,15 @@ def test_a_request_goes_up_as_it_came(method: str, path: str, body: bytes):
             extra = ("Accept-Encoding: zstd", "X-Twice: 1", "X-Twice: 2", "Authorization: Bearer k")
             raw = post(path, body, *extra) if body else get(path, *extra)
             await ask(standing.port, raw.replace(raw.split(b" ")[0], method.encode(), 1))
-            (heard,) = standing.behind.heard
-            assert heard.line == f"{method} {path} HTTP/1.1"
-            assert heard.body == body
-            assert heard.named("host") == [f"127.0.0.1:{standing.behind.port}"]
-            assert heard.named("x-twice") == ["1", "2"]
-            assert heard.named("accept-encoding") == ["zstd"]
-            assert heard.named("authorization") == ["Bearer k"]
+            (received,) = standing.behind.received
+            assert received.line == f"{method} {path} HTTP/1.1"
+            assert received.body == body
+            assert received.named("host") == [f"127.0.0.1:{standing.behind.port}"]
+            assert received.named("x-twice") == ["1", "2"]
+            assert received.named("accept-encoding") == ["zstd"]
+            assert received.named("authorization") == ["Bearer k"]
             added = {"host", "content-length", "x-twice", "accept-encoding", "authorization"}
-            assert {name.lower() for name, _ in heard.headers} <= added
+            assert {name.lower() for name, _ in received.headers} <= added
 
     run(case)
 
@@ -84,11 +84,11 @@ def test_what_is_for_one_connection_stays_there():
         async with proxy() as standing:
             extra = ("Connection: keep-alive, X-Hop", "X-Hop: 1", "TE: trailers", "X-Stays: 1")
             await ask(standing.port, post("/v1/files", b"x", *extra, "X-Respool-Bypass: 1"))
-            (heard,) = standing.behind.heard
-            assert [name.lower() for name, _ in heard.headers if name[:2].lower() == "x-"] == [
+            (received,) = standing.behind.received
+            assert [name.lower() for name, _ in received.headers if name[:2].lower() == "x-"] == [
                 "x-stays"
             ]
-            assert not heard.named("te")
+            assert not received.named("te")
 
     run(case)
 
@@ -108,7 +108,7 @@ ANSWERS = [
 
 def test_a_response_comes_down_as_it_was_sent():
     async def case() -> None:
-        async with proxy(say(*ANSWERS)) as standing:
+        async with proxy(reply_with(*ANSWERS)) as standing:
             for sent in ANSWERS:
                 reply = await ask(standing.port, post("/v1/messages"))
                 head, _, body = sent.partition(b"\r\n\r\n")
@@ -126,7 +126,7 @@ def test_a_response_comes_down_as_it_was_sent():
 def test_the_length_of_what_head_does_not_send_is_kept():
     async def case() -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"
-        async with proxy(say(head)) as standing:
+        async with proxy(reply_with(head)) as standing:
             reply = await ask(standing.port, get("/", method="HEAD"))
             assert (reply.status, reply.body) == (200, b"")
             assert (b"content-length", b"500") in reply.headers
@@ -140,7 +140,7 @@ def test_each_chunk_is_there_before_the_next_is_sent():
     async def case() -> None:
         heard_it = asyncio.Queue[bytes]()
 
-        async def stream(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def stream(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(CHUNKED)
             assert await heard_it.get() == b""  # the head alone
             for word in (b"one", b"two", b"three"):
@@ -165,7 +165,7 @@ def test_each_chunk_is_there_before_the_next_is_sent():
 
 @pytest.mark.parametrize("how", ["closes", "closes at once", "resets", "is short"])
 def test_a_stream_that_breaks_off_breaks_off_for_the_client(how: str):
-    async def die(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def die(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         length = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
         writer.write(length if how == "is short" else CHUNKED)
         writer.write(b"ab" if how == "is short" else b"2\r\nab\r\n2\r\ncd\r\n")
@@ -197,7 +197,7 @@ def test_a_slow_client_gets_all_that_came_before_the_end_that_did_not():
     async def case() -> None:
         size = 12_000_000
 
-        async def pour(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def pour(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * size))
             writer.write(bytes(size))
             await writer.drain()
@@ -220,7 +220,7 @@ def test_a_slow_client_gets_all_that_came_before_the_end_that_did_not():
 def test_what_came_while_the_client_was_slow_is_not_lost_when_upstream_breaks_off():
     """The second chunk and the break both arrive while the first is still being given."""
 
-    async def die(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def die(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED + b"2\r\nab\r\n")
         await writer.drain()
         await asyncio.sleep(0.05)
@@ -259,7 +259,7 @@ def test_a_client_that_goes_away_cancels_upstream(moment: str, size: int):
     async def case() -> None:
         arrived = asyncio.Event()
 
-        async def hang(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def hang(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             if moment == "in the stream":
                 writer.write(CHUNKED + b"2\r\nab\r\n")
             arrived.set()
@@ -294,7 +294,7 @@ SHAPES = [
     "trouble", [b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nbad header\r\n\r\n"]
 )
 def test_no_answer_is_told_in_the_providers_words(trouble: bytes):
-    async def fail(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def fail(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(trouble)
         await writer.drain()
         writer.transport.abort() if not trouble else writer.close()
@@ -325,8 +325,8 @@ def test_an_upstream_that_is_not_there(path: str, fits):
 
 def test_a_hanging_upstream_holds_up_nobody_else():
     async def case() -> None:
-        async def hang(heard: Heard, writer: asyncio.StreamWriter) -> None:
-            if "hang" in heard.target:
+        async def hang(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+            if "hang" in received.target:
                 await asyncio.sleep(60)
             writer.write(OK)
 
@@ -334,7 +334,7 @@ def test_a_hanging_upstream_holds_up_nobody_else():
             waiting = [await asyncio.open_connection("127.0.0.1", standing.port) for _ in range(50)]
             for _, writer in waiting:
                 writer.write(post("/v1/hang"))
-            await until(lambda: len(standing.behind.heard) == 50)
+            await until(lambda: len(standing.behind.received) == 50)
             reply = await asyncio.wait_for(ask(standing.port, post("/v1/messages")), SOON)
             assert reply.body == b"ok"
             for _, writer in waiting:
@@ -349,7 +349,7 @@ def test_a_kept_connection_that_was_closed_costs_no_request():
     async def case() -> None:
         used: set[asyncio.StreamWriter] = set()
 
-        async def once(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def once(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             if writer in used:
                 writer.transport.abort()
             else:
@@ -360,20 +360,20 @@ def test_a_kept_connection_that_was_closed_costs_no_request():
             for _ in range(3):
                 reply = await ask(standing.port, post("/v1/messages", b"x" * 50_000))
                 assert (reply.status, reply.body) == (200, b"ok")
-            assert len(standing.behind.heard) > 3  # one of them was sent twice
-            assert {heard.body for heard in standing.behind.heard} == {b"x" * 50_000}
+            assert len(standing.behind.received) > 3  # one of them was sent twice
+            assert {received.body for received in standing.behind.received} == {b"x" * 50_000}
 
     run(case)
 
 
 def test_a_first_connection_that_closes_is_not_tried_twice():
     async def case() -> None:
-        async def close(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def close(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.close()
 
         async with proxy(close) as standing:
             assert (await ask(standing.port, post("/v1/messages"))).status == 502
-            assert len(standing.behind.heard) == 1
+            assert len(standing.behind.received) == 1
 
     run(case)
 
@@ -382,7 +382,7 @@ def test_a_connection_finds_out_by_itself_that_the_other_end_is_gone():
     """Nothing else would tell, after a suspend: an answer may be hours in coming, or never come."""
 
     async def case() -> None:
-        async with upstream(say(CHUNKED)) as behind:  # and nothing more for now
+        async with upstream(reply_with(CHUNKED)) as behind:  # and nothing more for now
             there = Endpoint(f"http://127.0.0.1:{behind.port}")
             client = Client([there], TransferLimits())
             await client.open()
@@ -413,7 +413,7 @@ def test_a_clock_that_is_set_changes_no_duration(monkeypatch: pytest.MonkeyPatch
     async def case() -> None:
         now = time.time
 
-        async def later(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def later(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             monkeypatch.setattr(time, "time", lambda: now() + step)
             writer.write(OK)
 
@@ -437,9 +437,9 @@ def test_two_hundred_streams_at_once():
         begun = 0
         all_begun = asyncio.Event()
 
-        async def stream(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def stream(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             nonlocal begun
-            name = heard.body
+            name = received.body
             writer.write(CHUNKED + b"%x\r\n%s\r\n" % (len(name), name))
             begun += 1
             if begun == 200:
@@ -462,7 +462,7 @@ def test_open_streams_are_finished_at_shutdown():
     async def case() -> None:
         stopping = asyncio.Event()
 
-        async def stream(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def stream(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(CHUNKED + b"2\r\nab\r\n")
             await stopping.wait()
             await asyncio.sleep(0.4)
@@ -470,7 +470,7 @@ def test_open_streams_are_finished_at_shutdown():
 
         async with proxy(stream, limits=TransferLimits(drain_seconds=5.0)) as standing:
             asked = asyncio.create_task(ask(standing.port, post("/v1/messages"), quiet=SOON))
-            await until(lambda: standing.behind.heard)
+            await until(lambda: standing.behind.received)
             await asyncio.sleep(0.05)
             stopping.set()
             port = standing.port
@@ -483,13 +483,13 @@ def test_open_streams_are_finished_at_shutdown():
 
 def test_shutdown_does_not_wait_for_ever():
     async def case() -> None:
-        async def hang(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def hang(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(60)
 
         async with proxy(hang, limits=TransferLimits(drain_seconds=1.0)) as standing:
             reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
             writer.write(post("/v1/messages"))
-            await until(lambda: standing.behind.heard)
+            await until(lambda: standing.behind.received)
             start = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - start < SOON
         assert b"200" not in await reader.read()
@@ -509,7 +509,7 @@ def test_a_websocket_is_answered_426_and_goes_nowhere():
             other = await ask(
                 standing.port, post("/v1/files", b"x", "Connection: Upgrade", "Upgrade: h2c")
             )
-            assert (other.status, standing.behind.heard[0].body) == (200, b"x")
+            assert (other.status, standing.behind.received[0].body) == (200, b"x")
 
     run(case)
 
@@ -527,8 +527,8 @@ def test_bodies_in_chunks_and_bodies_that_wait_to_be_asked_for():
             writer.write(b"xyz")
             assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
             writer.close()
-            assert [heard.body for heard in standing.behind.heard] == [b"abcde", b"xyz"]
-            assert standing.behind.heard[1].named("expect") == []
+            assert [received.body for received in standing.behind.received] == [b"abcde", b"xyz"]
+            assert standing.behind.received[1].named("expect") == []
 
     run(case)
 
@@ -576,17 +576,19 @@ class Mirror(threading.Thread):
         super().__init__(daemon=True)
         self.port = 0
         self.ready = threading.Event()
-        self.heard: list[Heard] = []
+        self.received: list[ReceivedRequest] = []
 
     def run(self) -> None:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        async def mirror(heard: Heard, writer: asyncio.StreamWriter) -> None:
-            self.heard.append(heard)
-            mine = [f"{name}: {value}" for name, value in heard.headers if name.startswith("x-m")]
-            head = ["HTTP/1.1 200 OK", f"Content-Length: {len(heard.body)}", *mine]
-            writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + heard.body)
+        async def mirror(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+            self.received.append(received)
+            mine = [
+                f"{name}: {value}" for name, value in received.headers if name.startswith("x-m")
+            ]
+            head = ["HTTP/1.1 200 OK", f"Content-Length: {len(received.body)}", *mine]
+            writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + received.body)
 
         server = await asyncio.start_server(Upstream(mirror).serve, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
@@ -625,7 +627,7 @@ def test_any_body_and_headers_pass_both_ways(
     response = connection.getresponse()
     assert response.read() == body
     assert {name: response.headers[name] for name in headers} == headers
-    heard = mirror.heard.pop()
-    assert heard.body == body
-    assert {name: value for name, value in heard.headers if name in headers} == headers
+    received = mirror.received.pop()
+    assert received.body == body
+    assert {name: value for name, value in received.headers if name in headers} == headers
     connection.close()

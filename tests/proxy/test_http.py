@@ -1,4 +1,4 @@
-"""What HTTP allows and clients seldom do: framing, interim answers, old versions, odd answers."""
+"""Rare but valid HTTP: framing, interim responses, old versions, odd responses."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from respool.proxy.app import App
 from respool.proxy.log import JSONFormatter
 from respool.proxy.server import serving
 from respool.proxy.server_options import ServerOptions, TransferLimits
-from tests.proxy.compaction import Compacted, compacting, drive, said
+from tests.proxy.compaction import Compacted, compacting, drive, request_body
 from tests.proxy.sockets import (
     CHUNKED,
     OK,
     SOON,
-    Heard,
+    ReceivedRequest,
     all_to,
     ask,
     get,
     post,
     proxy,
+    reply_with,
     run,
-    say,
     until,
 )
 
@@ -76,9 +76,9 @@ def test_what_comes_behind_a_body_is_no_header(together: bool):
     async def case() -> None:
         async with proxy() as standing:
             assert (await ask(standing.port, raw)).status == 200
-            (heard,) = standing.behind.heard
-            assert heard.body == b"hi"
-            assert {name.lower() for name, _ in heard.headers} == {"host", "content-length"}
+            (received,) = standing.behind.received
+            assert received.body == b"hi"
+            assert {name.lower() for name, _ in received.headers} == {"host", "content-length"}
         async with proxy(token=TOKEN) as standing:
             behind = with_trailers("/v1/x", f"X-Respool-Token: {TOKEN}".encode())
             assert (await ask(standing.port, behind)).status == 401
@@ -88,7 +88,7 @@ def test_what_comes_behind_a_body_is_no_header(together: bool):
                 await asyncio.sleep(0.05)
             assert b" 401 " in await reader.readuntil(b"\r\n")
             writer.close()
-            assert standing.behind.heard == []
+            assert standing.behind.received == []
 
     run(case)
 
@@ -121,15 +121,15 @@ def test_what_two_could_read_differently_is_read_by_nobody(rest: bytes):
             reply = await ask(standing.port, raw + smuggled)
             assert reply.status == 400
             assert (b"connection", b"close") in reply.headers
-            assert standing.behind.heard == []
+            assert standing.behind.received == []
 
     run(case)
 
 
 def test_requests_sent_ahead_are_answered_in_their_order():
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.1 if heard.target == "/v1/a" else 0)
-        body = heard.target.encode() + heard.body
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.1 if received.target == "/v1/a" else 0)
+        body = received.target.encode() + received.body
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     async def case() -> None:
@@ -147,8 +147,8 @@ def test_requests_sent_ahead_are_answered_in_their_order():
     run(case)
 
 
-def echo(heard: Heard, writer: asyncio.StreamWriter) -> Awaitable[None]:
-    body = heard.target.encode() + heard.body[:9]
+def echo(received: ReceivedRequest, writer: asyncio.StreamWriter) -> Awaitable[None]:
+    body = received.target.encode() + received.body[:9]
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     return asyncio.sleep(0)
 
@@ -201,9 +201,9 @@ HALF_CLOSED = {
 def test_a_client_that_sends_nothing_more_still_gets_its_answer(name: str):
     raw, expected = HALF_CLOSED[name]
 
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.7)
-        await echo(heard, writer)
+        await echo(received, writer)
 
     async def case() -> None:
         async with proxy(script) as standing:
@@ -225,8 +225,8 @@ def test_a_client_that_sends_nothing_more_still_gets_its_answer(name: str):
 def test_requests_sent_ahead_may_offer_an_upgrade(blank: bytes):
     """As Java's client does with every one; its body belongs to it all the same."""
 
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        body = heard.target.encode() + heard.body
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        body = received.target.encode() + received.body
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     async def case() -> None:
@@ -266,7 +266,7 @@ def test_a_transfer_coding_that_is_not_understood_is_said_not_to_be(coding: str)
         async with proxy() as standing:
             head = f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n"
             assert (await ask(standing.port, head.encode() + chunked(b"hi"))).status == 501
-            assert standing.behind.heard == []
+            assert standing.behind.received == []
 
     run(case)
 
@@ -301,7 +301,7 @@ def test_a_fault_of_respools_own_is_answered_and_logged_without_what_it_says(
 )
 def test_a_client_of_http_1_0_gets_no_chunks_and_the_end_is_the_end(answer: bytes, keeping: str):
     async def case() -> None:
-        async with proxy(say(answer)) as standing:
+        async with proxy(reply_with(answer)) as standing:
             raw = f"GET /v1/x HTTP/1.0\r\n{keeping}\r\n".encode()
             reply = await ask(standing.port, raw, quiet=2.0)
             assert reply.status == int(answer[9:12])
@@ -327,7 +327,7 @@ INTERIM = [
 @pytest.mark.parametrize("before", INTERIM)
 def test_interim_answers_are_passed_over(before: bytes):
     async def case() -> None:
-        async with proxy(say(before + OK)) as standing:
+        async with proxy(reply_with(before + OK)) as standing:
             reply = await ask(standing.port, post("/v1/x"))
             assert (reply.status, reply.body) == (200, b"ok")
 
@@ -342,7 +342,7 @@ def test_an_answer_without_a_body_leaves_the_connection_open(status: int, length
     head = b"HTTP/1.1 %d .\r\nETag: x\r\n%s\r\n" % (status, length)
 
     async def case() -> None:
-        async with proxy(say(head, OK)) as standing:
+        async with proxy(reply_with(head, OK)) as standing:
             reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
             writer.write(get("/v1/x"))
             first = await reader.readuntil(b"\r\n\r\n")
@@ -373,7 +373,7 @@ def test_an_answer_without_a_body_leaves_the_connection_open(status: int, length
 )
 def test_an_answer_that_no_client_could_read_is_told_as_such(answer: bytes):
     async def case() -> None:
-        async with proxy(say(answer)) as standing:
+        async with proxy(reply_with(answer)) as standing:
             reply = await ask(standing.port, post("/v1/messages", b"{}", "x-api-key: k"))
             assert reply.status == 502
             error = json.loads(reply.body)
@@ -406,7 +406,7 @@ def test_an_odd_answer_comes_down_and_its_connection_is_used_no_more(name: str):
     answer, status = ODD[name]
 
     async def case() -> None:
-        async with proxy(say(answer, OK)) as standing:
+        async with proxy(reply_with(answer, OK)) as standing:
             reply = await ask(standing.port, post("/v1/x"))
             body = reply.joined if b"chunks" in name.encode() else reply.body
             assert (reply.status, body) == (status, b"hi")
@@ -414,16 +414,16 @@ def test_an_odd_answer_comes_down_and_its_connection_is_used_no_more(name: str):
             assert lengths == ([] if "chunks" in name else [b"2"])
             second = await ask(standing.port, post("/v1/y"))
             assert (second.status, second.body) == (200, b"ok")
-            assert (standing.behind.connections, len(standing.behind.heard)) == (2, 2)
+            assert (standing.behind.connections, len(standing.behind.received)) == (2, 2)
             assert [one.outcome for one in standing.records] == ["complete", "complete"]
 
     run(case)
 
 
 def test_what_comes_over_an_idle_connection_answers_nothing():
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
-        if heard.target == "/v1/a":
+        if received.target == "/v1/a":
             await asyncio.sleep(0.1)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
 
@@ -438,7 +438,7 @@ def test_what_comes_over_an_idle_connection_answers_nothing():
 
 
 def test_an_answer_without_a_length_did_not_end_where_its_connection_broke():
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
         await writer.drain()
         await asyncio.sleep(0.1)
@@ -460,7 +460,7 @@ def test_a_header_that_cannot_be_sent_costs_itself_and_not_the_answer():
     head = b"HTTP/1.1 200 OK\r\nX-A: b\x01c\r\nX-Latin: \xe9\xff\r\nContent-Length: 2\r\n\r\nok"
 
     async def case() -> None:
-        async with proxy(say(head)) as standing:
+        async with proxy(reply_with(head)) as standing:
             reply = await ask(standing.port, get("/v1/x"))
             assert (reply.status, reply.body) == (200, b"ok")
             names = dict(reply.headers)
@@ -477,7 +477,7 @@ def test_events_come_down_byte_for_byte(framing: str, packed: bool, tmp_path: Pa
     extra = b"Content-Encoding: gzip\r\n" if packed else b""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + extra
 
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         if framing == "chunked":
             writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
             for piece in pieces:
@@ -501,7 +501,7 @@ def test_events_come_down_byte_for_byte(framing: str, packed: bool, tmp_path: Pa
 
 @pytest.mark.parametrize("size", [200, 1 << 20, (1 << 20) + 1, 5_000_000])
 def test_an_error_of_any_size_comes_down_as_it_was_sent(tmp_path: Path, size: int):
-    """Where it is small it is read before it is passed down, where it is large it is not."""
+    """A small error is read before it is passed down, a large one is not."""
     body = b'{"error": {"message": "overloaded ' + b"x" * size + b'"}}'
     head = b"HTTP/1.1 429 .\r\nRetry-After: 7\r\nX-RateLimit-Left: 0\r\nContent-Length: %d\r\n\r\n"
 
@@ -511,9 +511,9 @@ def test_an_error_of_any_size_comes_down_as_it_was_sent(tmp_path: Path, size: in
             assert (reply.status, reply.body == body) == (429, True)
             assert dict(reply.headers)[b"retry-after"] == b"7"
         assert len(one.bodies) == 2
-        assert len(one.bodies[1]) < len(said("anthropic", 3))
+        assert len(one.bodies[1]) < len(request_body("anthropic", 3))
 
-    drive(tmp_path, act, script=say(head % len(body) + body))
+    drive(tmp_path, act, script=reply_with(head % len(body) + body))
 
 
 @pytest.mark.parametrize(("status", "sent"), [(429, 1), (400, 2)])
@@ -523,7 +523,7 @@ def test_an_error_that_does_not_end_is_passed_down_as_it_comes(
     """A refused projection is followed by its original all the same: that much is known of it."""
     come = asyncio.Event()
 
-    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def script(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         head = b"HTTP/1.1 %d .\r\nTransfer-Encoding: chunked\r\n\r\n" % status
         writer.write(head + b"6\r\nnot ye\r\n")
         await come.wait()
@@ -531,7 +531,7 @@ def test_an_error_that_does_not_end_is_passed_down_as_it_comes(
 
     async def act(one: Compacted) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
-        writer.write(post("/v1/messages", said("anthropic", 3), "x-api-key: one"))
+        writer.write(post("/v1/messages", request_body("anthropic", 3), "x-api-key: one"))
         assert b" %d " % status in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
         come.set()
         assert (await reader.readuntil(b"0\r\n\r\n")).replace(b"\r\n", b"") == b"6not ye1t0"

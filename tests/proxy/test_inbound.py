@@ -1,4 +1,4 @@
-"""What a web page, a misspelled token or a second key can do with the proxy: nothing."""
+"""Web pages, misspelled tokens and second keys gain no access to the proxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from respool.proxy.server_options import (
 )
 from respool.store import SQLiteStore
 from tests.dashboard.test_dashboard import QUESTIONS
-from tests.proxy.compaction import KEEN, said
+from tests.proxy.compaction import EAGER_POLICY, request_body
 from tests.proxy.sockets import Upstream, ask, get, post, proxy, run, until, upstream
 from tests.proxy.test_tracing import collector
 from tests.store.support import bytes_of
@@ -160,9 +160,9 @@ def test_cookies_go_up_only_for_a_program_with_a_key_and_no_referer_ever():
             for lines, goes in COOKIES:
                 private = ("Cookie: a=1", "Referer: http://localhost/respool-token/x/")
                 assert (await ask(standing.port, post(CHAT, b"{}", *lines, *private))).status == 200
-                heard = standing.behind.heard[-1]
-                assert heard.named("cookie") == (["a=1"] if goes else []), lines
-                assert heard.named("referer") == []
+                received = standing.behind.received[-1]
+                assert received.named("cookie") == (["a=1"] if goes else []), lines
+                assert received.named("referer") == []
 
     run(case)
 
@@ -188,7 +188,7 @@ MISSPELLED = [
 
 
 def is_told(text: str) -> bool:
-    """Whether a text shows the token, or the greater part of it."""
+    """Return whether a text shows the token, or the greater part of it."""
     folded = text.lower()
     return any(one[:10].lower() in folded for one in (TOKEN, CODED, quote(CODED)))
 
@@ -317,8 +317,8 @@ async def of_three(
     """A proxy in front of three providers; `own`: these count as the providers' own hosts."""
     entries: list[LogEntry] = []
     async with upstream() as a, upstream() as o, upstream() as g:
-        heard: dict[Provider, Upstream] = {"anthropic": a, "openai": o, "gemini": g}
-        places = upstreams_of(f"{name}=http://127.0.0.1:{o.port}" for name, o in heard.items())
+        received: dict[Provider, Upstream] = {"anthropic": a, "openai": o, "gemini": g}
+        places = upstreams_of(f"{name}=http://127.0.0.1:{o.port}" for name, o in received.items())
         if own:
             fields = {
                 name: replace(getattr(places, name), is_custom=False)
@@ -336,17 +336,17 @@ async def of_three(
             app = App(options, log=write)
         else:
             store = SQLiteStore(folder / "respool.db")
-            app = build_app(options, CompactionOptions(policy=KEEN), write, store=store)
+            app = build_app(options, CompactionOptions(policy=EAGER_POLICY), write, store=store)
         async with serving(app) as running:
-            yield running, heard, entries
+            yield running, received, entries
 
 
 def test_a_host_of_the_users_own_receives_keys_as_they_came():
     async def case(own: bool) -> None:
-        async with of_three(own=own) as (running, heard, _):
+        async with of_three(own=own) as (running, received, _):
             raw = post(f"{GEMINI}?key=AIza1", b"{}", "Authorization: Bearer sk-proj-1", "Cookie: a")
             assert (await ask(running.port, raw)).status == 200
-            (one,) = heard["gemini"].heard
+            (one,) = received["gemini"].received
             assert one.target == f"{GEMINI}?key=AIza1"
             assert one.named("authorization") == ([] if own else ["Bearer sk-proj-1"])
             assert one.named("cookie") == ([] if own else ["a"])
@@ -379,7 +379,7 @@ def test_no_line_of_the_log_holds_the_token(tmp_path: Path):
 
 def test_the_model_that_a_client_names_is_escaped_in_the_log(tmp_path: Path):
     async def case() -> None:
-        body = json.loads(said("anthropic", 1)) | {"model": f"claude{CONTROLS}"}
+        body = json.loads(request_body("anthropic", 1)) | {"model": f"claude{CONTROLS}"}
         path = tmp_path / "log"
         with path.open("wb") as file:
             writer = LineWriter(file.fileno())
@@ -399,7 +399,7 @@ def test_the_model_that_a_client_names_is_escaped_in_the_log(tmp_path: Path):
 
 CANARY = "canary-token-0123456789"
 OWN = "sk-ant-api03-own-0123456789"
-BODY = json.loads(said("anthropic", 3))
+BODY = json.loads(request_body("anthropic", 3))
 ANTHROPIC: frozenset[Provider] = frozenset({"anthropic"})
 NOBODY: frozenset[Provider] = frozenset()
 
@@ -451,7 +451,7 @@ def canaries(kind: str) -> list[tuple[str, Placed]]:
 
 
 def holds(text: bytes, secret: str) -> bool:
-    """Whether a secret stands in a text, percent-encoded or not, in any case."""
+    """Return whether a text contains a secret, percent-encoded or not, in any case."""
     plain = text.decode("latin-1")
     folded = (plain + unquote(plain) + unquote(unquote(plain))).lower()
     return secret.lower() in folded
@@ -461,10 +461,10 @@ def seen_by(behind: Mapping[Provider, Upstream], secret: str) -> set[Provider]:
     """The upstreams that received a secret since they were asked last."""
     found: set[Provider] = set()
     for name, there in behind.items():
-        for heard in there.heard:
-            if holds(f"{heard.line}\n{heard.headers}\n".encode() + heard.body, secret):
+        for received in there.received:
+            if holds(f"{received.line}\n{received.headers}\n".encode() + received.body, secret):
                 found.add(name)
-        there.heard.clear()
+        there.received.clear()
     return found
 
 
@@ -477,17 +477,17 @@ def test_a_secret_in_any_place_is_found_nowhere_but_where_it_belongs(
     store.parent.mkdir()
     told: dict[str, bytes] = {}
     wrong: list[tuple[set[Provider], bytes]] = []
-    received = 0
+    received_count = 0
 
     async def case() -> None:
-        nonlocal received
+        nonlocal received_count
         with log.open("wb") as file:
             writer = LineWriter(file.fileno(), token=CANARY)
             options = {"own": True, "folder": store.parent, "token": CANARY, "log": writer}
             async with of_three(**options) as (running, behind, entries):
                 for at, (secret, one) in enumerate(canaries(kind)):
                     told[f"answer {at}"] = (await ask(running.port, one.raw)).raw
-                    received += len(behind["anthropic"].heard)
+                    received_count += len(behind["anthropic"].received)
                     if seen := seen_by(behind, secret) - one.seen:
                         wrong.append((seen, one.raw[:400]))
                 assert len(entries) == len(canaries(kind))
@@ -502,7 +502,7 @@ def test_a_secret_in_any_place_is_found_nowhere_but_where_it_belongs(
         told["spans"] = b"".join(one.SerializeToString() for one in spans)
     told["log"], told["store"] = log.read_bytes(), bytes_of(store)
     assert all(told.values())
-    assert received > 8
+    assert received_count > 8
     assert [name for name, text in told.items() if holds(text, "canary")] == []
     assert [name for name, text in told.items() if holds(text, OWN)] == []
     assert wrong == []

@@ -1,4 +1,4 @@
-"""What a request goes on from is told by its history: others may run beside it, or in between."""
+"""Parent requests are found by history, with other requests beside or between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.providers.signing_provider import (
     Signer,
 )
 from tests.proxy.compaction import parsed
-from tests.proxy.driver import KEEN, PLANNED
+from tests.proxy.driver import EAGER_POLICY, PLANNED
 from tests.store.support import OWNER, record
 
 START = 1_800_000_000.0
@@ -49,7 +49,7 @@ class Server:
 
     def __init__(self, store: SQLiteStore, *, shared: bool = False) -> None:
         self.store = store
-        self.decider = Decider(KEEN, store, shared_store=shared)
+        self.decider = Decider(EAGER_POLICY, store, shared_store=shared)
 
     def ask(self, talk: Talk, time: float, *, as_it_came: bool = False) -> Decision:
         """Send what a client asks; the provider finds nothing wrong with it, and takes it."""
@@ -453,7 +453,7 @@ def test_what_was_only_observed_was_sent_with_all_its_reasoning(store: SQLiteSto
     """So it is once more, where it goes up as it came."""
     talk = Talk(Signer(), BOUND)
     watching = Server(store)
-    watching.decider = Decider(KEEN, store, observe=True)
+    watching.decider = Decider(EAGER_POLICY, store, observe=True)
     edits = 0
     for n in range(4):
         made = watching.decider.decide(parsed(talk.body(), *made_of(START + n)))

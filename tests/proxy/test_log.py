@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from respool.proxy.log import LineWriter
-from tests.proxy.compaction import said
+from tests.proxy.compaction import request_body
 from tests.proxy.program import Client, events, provider
 from tests.proxy.test_server import SOURCE, served
 from tests.store.support import bytes_of
@@ -93,7 +93,7 @@ def test_nobody_waits_where_nobody_reads_and_what_is_left_out_is_counted():
 
 
 def told_of(line: str) -> int:
-    """How many lines one stands for; one that came by halves for none."""
+    """Number of lines that one line stands for; 0 for half a line."""
     if line.startswith("{"):
         return int(re.findall(r"([\d,]+) lines", line)[0].replace(",", ""))
     return int(line.endswith(LINE))
@@ -131,7 +131,7 @@ def test_a_closed_standard_error_is_written_to_by_nobody(tmp_path: Path):
             assert found
             client = Client(int(found[1]))
             for steps in (1, 2, 3):
-                status, answered = client.post(said("anthropic", steps))
+                status, answered = client.post(request_body("anthropic", steps))
                 assert (status, answered) == (200, b"".join(events()))
             process.terminate()
             assert process.wait(SOON) == 0
@@ -148,6 +148,6 @@ def test_a_proxy_whose_log_nobody_reads_goes_on_and_ends_when_told(tmp_path: Pat
                 fcntl.fcntl(process.stderr.fileno(), PIPE_SIZE, 4096)
             client = Client(port)
             for _ in range(30):  # four times what fits
-                assert client.post(said("anthropic", 1))[0] == 200
+                assert client.post(request_body("anthropic", 1))[0] == 200
             process.send_signal(signal.SIGTERM)
             assert process.wait(SOON) == 0

@@ -116,14 +116,14 @@ def test_every_family_is_told_with_its_kind_and_meaning():
 
 
 def test_one_that_fails_keeps_nothing_from_the_others(caplog: pytest.LogCaptureFixture):
-    heard: list[LogEntry] = []
+    received: list[LogEntry] = []
 
     def fail(_record: LogEntry) -> None:
         raise RuntimeError("of its own")
 
-    log: Log = log_to_all(fail, heard.append)
+    log: Log = log_to_all(fail, received.append)
     log(LogEntry(0.0, "GET", "/", "own_page"))
-    assert [record.path for record in heard] == ["/"]
+    assert [record.path for record in received] == ["/"]
     assert "could not be logged" in caplog.text
 
 

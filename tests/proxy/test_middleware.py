@@ -1,4 +1,4 @@
-"""What a middleware is shown, what it may change, and that it can break nothing."""
+"""Input of a middleware, its possible changes, and the isolation of its faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ from respool.proxy.asgi import Headers
 from respool.proxy.log import Outcome
 from respool.proxy.middleware import ErrorResponse, InFlight, ParsedRequest, PassThrough
 from respool.proxy.server_options import TransferLimits
-from tests.proxy.sockets import CHUNKED, OK, Heard, ask, get, post, proxy, run, say, until
+from tests.proxy.sockets import (
+    CHUNKED,
+    OK,
+    ReceivedRequest,
+    ask,
+    get,
+    post,
+    proxy,
+    reply_with,
+    run,
+    until,
+)
 
 NO = b"HTTP/1.1 400 Bad Request\r\nX-Why: 1\r\nContent-Length: 3\r\n\r\nno!"
 
@@ -46,7 +57,7 @@ class Ear:
 
 @dataclass
 class Outgoing:
-    """What a test wants to be sent, and who listens to the response."""
+    """A request to send, and the listener of its response."""
 
     body: bytes | None = None
     headers: Headers = ()
@@ -165,9 +176,9 @@ def test_a_compressed_body_is_shown_plain_and_goes_up_as_it_came(name: str):
         async with proxy(middleware=middleware) as standing:
             raw = post("/v1/messages", ENCODED[name], f"Content-Encoding: {name}")
             await ask(standing.port, raw)
-            (heard,) = standing.behind.heard
-            assert heard.body == ENCODED[name]
-            assert heard.named("content-encoding") == [name]
+            (received,) = standing.behind.received
+            assert received.body == ENCODED[name]
+            assert received.named("content-encoding") == [name]
 
     run(case)
     assert middleware.shown[0].body == b'{"a":1}'
@@ -181,10 +192,10 @@ def test_a_changed_body_goes_up_plain():
             body = ENCODED["gzip"]
             extra = ("Content-Encoding: gzip", "Content-MD5: x", "X-Api-Key: k")
             reply = await ask(standing.port, post("/v1/messages", body, *extra))
-            (heard,) = standing.behind.heard
-            assert (heard.body, heard.named("content-length")) == (b"shorter", ["7"])
-            assert heard.named("content-encoding") == heard.named("content-md5") == []
-            assert heard.named("x-api-key") == ["k"]
+            (received,) = standing.behind.received
+            assert (received.body, received.named("content-length")) == (b"shorter", ["7"])
+            assert received.named("content-encoding") == received.named("content-md5") == []
+            assert received.named("x-api-key") == ["k"]
             assert reply.headers[-1] == (b"x-respool-saved", b"1")
             assert standing.records[0].bytes_up == 7
 
@@ -198,7 +209,7 @@ def test_a_body_of_megabytes_that_was_changed_arrives_whole():
     async def case() -> None:
         async with proxy(middleware=middleware) as standing:
             await ask(standing.port, post("/v1/messages"))
-            assert standing.behind.heard[0].body == large
+            assert standing.behind.received[0].body == large
 
     run(case)
 
@@ -226,7 +237,7 @@ def test_what_cannot_be_looked_at_goes_up_as_it_came(raw: bytes, body: bytes, wh
         limits = TransferLimits(body_bytes=2_000_000, drain_seconds=1.0)
         async with proxy(middleware=middleware, limits=limits) as standing:
             assert (await ask(standing.port, raw, quiet=3)).body == b"ok"
-            assert standing.behind.heard[0].body == body
+            assert standing.behind.received[0].body == body
             assert why in (standing.records[0].note or "")
 
     run(case)
@@ -256,7 +267,7 @@ def test_no_more_is_held_than_may_be():
             release.set()
             assert (await first).body == b"ok"
             assert len(middleware.shown) == 1
-            assert [heard.body for heard in standing.behind.heard] == [body, body]
+            assert [received.body for received in standing.behind.received] == [body, body]
             await ask(standing.port, post("/v1/messages", body))
             assert len(middleware.shown) == 2  # and there is room again
 
@@ -270,9 +281,9 @@ def test_middleware_that_fails_changes_nothing():
     async def case() -> None:
         async with proxy(middleware=Heedful(fail)) as standing:
             assert (await ask(standing.port, post("/v1/messages", b"{ }"))).body == b"ok"
-            assert standing.behind.heard[0].body == b"{ }"
+            assert standing.behind.received[0].body == b"{ }"
             assert standing.records[0].note == "middleware failed: ZeroDivisionError"
-        async with proxy(say(NO), Heedful(lambda _: Outgoing(b"1"), fail)) as standing:
+        async with proxy(reply_with(NO), Heedful(lambda _: Outgoing(b"1"), fail)) as standing:
             assert (await ask(standing.port, post("/v1/messages"))).body == b"no!"
 
     run(case)
@@ -283,10 +294,10 @@ def test_a_refused_change_is_tried_again():
     middleware = Heedful(lambda _: Outgoing(b"first"), lambda _: Outgoing(next(bodies)))
 
     async def case() -> None:
-        async with proxy(say(NO, OK), middleware) as standing:
+        async with proxy(reply_with(NO, OK), middleware) as standing:
             reply = await ask(standing.port, post("/v1/messages"))
             assert (reply.status, reply.body) == (200, b"ok")
-            assert [heard.body for heard in standing.behind.heard] == [b"first", b"second"]
+            assert [received.body for received in standing.behind.received] == [b"first", b"second"]
             assert standing.records[0].outcome == "complete"
 
     run(case)
@@ -299,10 +310,10 @@ def test_it_is_not_tried_for_ever_and_the_last_word_is_the_providers():
     middleware = Heedful(lambda _: Outgoing(b"first"), lambda _: Outgoing(b"more"))
 
     async def case() -> None:
-        async with proxy(say(NO), middleware) as standing:
+        async with proxy(reply_with(NO), middleware) as standing:
             reply = await ask(standing.port, post("/v1/messages"))
             assert (reply.status, reply.body) == (400, b"no!")
-            assert len(standing.behind.heard) == 3
+            assert len(standing.behind.received) == 3
 
     run(case)
 
@@ -323,10 +334,10 @@ def test_what_is_not_asked_again(answer: bytes, outgoing: Outgoing):
     middleware = Heedful(lambda _: outgoing, lambda _: Outgoing(b"again"))
 
     async def case() -> None:
-        async with proxy(say(answer), middleware) as standing:
+        async with proxy(reply_with(answer), middleware) as standing:
             reply = await ask(standing.port, post("/v1/messages"), quiet=2)
             assert reply.body == answer.partition(b"\r\n\r\n")[2]
-            assert len(standing.behind.heard) == 1
+            assert len(standing.behind.received) == 1
 
     run(case)
     assert middleware.answers == []
@@ -338,7 +349,7 @@ def test_an_error_is_shown_plain_and_passed_down_as_it_came():
     middleware = Heedful(lambda _: Outgoing(b"changed"))
 
     async def case() -> None:
-        async with proxy(say(head + packed), middleware) as standing:
+        async with proxy(reply_with(head + packed), middleware) as standing:
             assert (await ask(standing.port, post("/v1/messages"))).body == packed
 
     run(case)
@@ -350,7 +361,7 @@ def test_a_tap_hears_all_after_the_client_has_it():
         ear = Ear()
         go_on = asyncio.Event()
 
-        async def stream(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def stream(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(CHUNKED + b"2\r\nab\r\n")
             await go_on.wait()
             writer.write(b"2\r\ncd\r\n0\r\n\r\n")
@@ -382,13 +393,13 @@ def test_a_tap_that_fails_breaks_nothing():
 
 def test_a_tap_hears_how_it_ended():
     async def case() -> None:
-        async def breaks(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def breaks(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(CHUNKED + b"2\r\nab\r\n")
             await writer.drain()
             await asyncio.sleep(0.05)
             writer.close()
 
-        async def closes(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def closes(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.close()
 
         for script, how in ((breaks, "upstream_closed"), (closes, "unreachable")):
@@ -398,7 +409,7 @@ def test_a_tap_hears_how_it_ended():
             assert ear.ends == [how]
         first, second = Ear(), Ear()
         middleware = Heedful(lambda _: Outgoing(b"1", tap=first), lambda _: Outgoing(tap=second))
-        async with proxy(say(NO, OK), middleware) as standing:
+        async with proxy(reply_with(NO, OK), middleware) as standing:
             await ask(standing.port, post("/v1/messages"))
         assert (first.ends, second.ends) == (["retried"], ["complete"])
 
@@ -409,7 +420,7 @@ def test_a_tap_hears_that_the_client_went_away():
     async def case() -> None:
         ear = Ear()
 
-        async def hang(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def hang(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(CHUNKED + b"2\r\nab\r\n")
             await asyncio.sleep(60)
 
@@ -479,7 +490,7 @@ def test_what_went_up_is_let_go_when_the_answer_begins():
     async def case() -> None:
         go_on = asyncio.Event()
 
-        async def stream(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def stream(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(CHUNKED + b"2\r\nab\r\n")
             await go_on.wait()
             writer.write(b"0\r\n\r\n")

@@ -26,7 +26,7 @@ from tests.store.support import record
 from tests.support.formats import Exchange, request
 
 LONG = "".join(f"line {number} of a long output\n" for number in range(200))
-KEEN = (
+EAGER_POLICY = (
     "--set",
     "cap_chars=500",
     "--set",
@@ -67,7 +67,9 @@ def marked(body: bytes) -> bytes:
     return json.dumps(asked).encode()
 
 
-def options(behind: Provider, *more: str, policy: tuple[str, ...] = KEEN) -> tuple[str, ...]:
+def options(
+    behind: Provider, *more: str, policy: tuple[str, ...] = EAGER_POLICY
+) -> tuple[str, ...]:
     patient = ("--deadline", "30")  # nothing is late, however slow the machine
     return ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}", *patient, *policy, *more)
 
@@ -181,7 +183,7 @@ class TestOneProcess:
             asking = threading.Thread(target=lambda: got.append(Client(port).post(said(3))))
             asking.start()
             until = time.monotonic() + SOON
-            while not behind.heard and time.monotonic() < until:
+            while not behind.received and time.monotonic() < until:
                 time.sleep(0.01)
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
@@ -205,7 +207,7 @@ class TestOneProcess:
 
 
 def is_refused(port: int) -> bool:
-    """Whether nobody listens there any more, within a while."""
+    """Return whether connections are refused within a while."""
     until = time.monotonic() + SOON
     while time.monotonic() < until:
         try:
@@ -217,7 +219,7 @@ def is_refused(port: int) -> bool:
 
 
 def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:
-    """What was counted is what was logged."""
+    """Metrics and log agree."""
     over = [line for line in lines if line["outcome"] != "own_page"]
     about = [line["compaction"] for line in over]
     paid = [one for one in about if one.get("operation") != "count"]
@@ -280,7 +282,9 @@ def check_lines(lines: list[dict[str, Any]]) -> None:
 
 class TestReplicas:
     @pytest.mark.parametrize(
-        "policy", [KEEN, pytest.param(TIGHT, marks=pytest.mark.slow)], ids=["eager", "tight"]
+        "policy",
+        [EAGER_POLICY, pytest.param(TIGHT, marks=pytest.mark.slow)],
+        ids=["eager", "tight"],
     )
     def test_one_conversation_is_the_same_whoever_answers(
         self, tmp_path: Path, policy: tuple[str, ...]
@@ -295,7 +299,7 @@ class TestReplicas:
                 client = Client(port)
                 for body in steps:
                     assert client.post(body)[0] == 200
-            alone, behind.heard = behind.heard, []
+            alone, behind.received = behind.received, []
             store = {"RESPOOL_STORE": str(tmp_path / "two.db")}
             more = options(behind, "--quiet", "--shared-store", policy=policy)
             with served(*more, **store) as (_, one), served(*more, **store) as (_, other):
@@ -307,9 +311,9 @@ class TestReplicas:
                         lambda at=at: sum(one.requests for one in written.conversations(None)) > at
                     )
                 written.close()
-        assert behind.heard == alone
+        assert behind.received == alone
         assert sum(map(len, alone)) < 0.9 * sum(map(len, steps))
-        if policy is KEEN:  # under the other there are epochs
+        if policy is EAGER_POLICY:  # under the other there are epochs
             check_prefixes(alone)
 
     def test_what_one_server_learns_holds_for_all(self, tmp_path: Path):
@@ -321,18 +325,18 @@ class TestReplicas:
             first, second = map(Client, ports)
             for client, steps in ((first, 1), (second, 2), (first, 3)):
                 assert client.post(said(steps))[0] == 200
-            assert len(behind.heard[-1]) < len(said(3))
+            assert len(behind.received[-1]) < len(said(3))
             behind.refuses = lambda body: b"[respool:" in body
-            behind.heard = []
+            behind.received = []
             assert first.post(said(4))[0] == 200  # the second try, as it came
-            assert [body == said(4) for body in behind.heard] == [False, True]
+            assert [body == said(4) for body in behind.received] == [False, True]
             learnt = SQLiteStore(tmp_path / "respool.db")
             (name,) = eventually(lambda: [one.name for one in learnt.conversations(None)])
             eventually(lambda: learnt.facts(name).left_alone)
             learnt.close()
-            behind.heard = []
+            behind.received = []
             assert second.post(said(5))[0] == 200
-            assert behind.heard == [said(5)]
+            assert behind.received == [said(5)]
             counted = [numbers(client.get("/metrics")[1]) for client in (first, second)]
             assert counted[0]["respool_retries_total", ("invalid",)] == 1
             assert counted[0]["respool_fallbacks_total", ("refused",)] == 1

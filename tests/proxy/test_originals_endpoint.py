@@ -18,7 +18,7 @@ from respool.proxy.log import LogEntry
 from respool.proxy.server import RunningServer, serving
 from respool.proxy.server_options import CompactionOptions, ServerOptions
 from respool.store import SQLiteStore
-from tests.proxy.compaction import KEEN, PATHS, STEPS, said
+from tests.proxy.compaction import EAGER_POLICY, PATHS, STEPS, request_body
 from tests.proxy.sockets import all_to, ask, get, post, upstream
 from tests.store.support import by_ref
 from tests.support.formats import FORMATS, results
@@ -35,7 +35,10 @@ def key(format: str, value: str) -> str:
 
 @asynccontextmanager
 async def running(
-    path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None = None, policy: Policy = KEEN
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    token: str | None = None,
+    policy: Policy = EAGER_POLICY,
 ) -> AsyncGenerator[tuple[RunningServer, list[LogEntry], Any]]:
     monkeypatch.setenv("RESPOOL_STORE", str(path))
     records: list[LogEntry] = []
@@ -69,11 +72,11 @@ def test_the_key_whose_request_it_was_gets_it_back_and_no_other_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ):
     async def act(port: int, behind: Any) -> None:
-        sent = post(PATHS[format], said(format, 3), key(format, ONE))
+        sent = post(PATHS[format], request_body(format, 3), key(format, ONE))
         assert (await ask(port, sent)).status == 200
         text = STEPS[0][0].result
         ref = reference(text)
-        assert ref in results(format, json.loads(behind.heard[-1].body))[0]
+        assert ref in results(format, json.loads(behind.received[-1].body))[0]
         mine = await ask(port, get(original(ref), key(format, ONE)))
         assert (mine.status, mine.body) == (200, text.encode())
         others = [
@@ -104,7 +107,7 @@ def test_what_is_no_reference_is_answered_as_an_unknown_one(
             reply = await ask(port, get(original(ref), key("anthropic", ONE)))
             assert reply.raw == unknown.raw, ref
         assert unknown.status == 404
-        assert behind.heard == []  # and nothing of it goes up
+        assert behind.received == []  # and nothing of it goes up
 
     drive(tmp_path / "respool.db", monkeypatch, act)
 
@@ -114,7 +117,7 @@ def test_without_a_key_nothing_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def act(port: int, behind: Any) -> None:
         for headers in ((), (key("anthropic", ONE),)):
-            await ask(port, post(PATHS["anthropic"], said("anthropic", 3), *headers))
+            await ask(port, post(PATHS["anthropic"], request_body("anthropic", 3), *headers))
         ref = reference(STEPS[0][0].result)
         refs = (ref, "a" * 20, "nonsense")
         replies = [await ask(port, get(original(one))) for one in refs]
@@ -130,7 +133,10 @@ def test_two_keys_that_left_the_same_text_each_have_it_until_theirs_is_forgotten
 ):
     async def act(port: int, behind: Any) -> None:
         for value in (ONE, TWO):
-            await ask(port, post(PATHS["anthropic"], said("anthropic", 3), key("anthropic", value)))
+            await ask(
+                port,
+                post(PATHS["anthropic"], request_body("anthropic", 3), key("anthropic", value)),
+            )
         asked = get(original(reference(STEPS[0][0].result)), key("anthropic", ONE))
         assert (await ask(port, asked)).status == 200
         store = SQLiteStore(tmp_path / "respool.db")
@@ -203,7 +209,9 @@ def test_a_store_that_cannot_be_read_is_told_without_its_place(
     folder.mkdir()
 
     async def act(port: int, behind: Any) -> None:
-        await ask(port, post(PATHS["anthropic"], said("anthropic", 3), key("anthropic", ONE)))
+        await ask(
+            port, post(PATHS["anthropic"], request_body("anthropic", 3), key("anthropic", ONE))
+        )
         for file in folder.iterdir():
             file.unlink()
         (folder / "respool.db").mkdir()

@@ -1,4 +1,4 @@
-"""How much output a client asks for, near a window, of a model that signs its thoughts."""
+"""Output that a client asks for near a window, of a model that signs its thoughts."""
 
 from __future__ import annotations
 

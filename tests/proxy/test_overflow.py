@@ -1,4 +1,4 @@
-"""What does not fit is sent once more, smaller, also where the first try went up as it came."""
+"""Overflows are sent again, smaller, even if the first attempt was sent unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from respool.proxy.recorder import Recorder
 from respool.proxy.server_options import CompactionOptions
 from respool.store import SQLiteStore
 from tests.proxy.compaction import PATHS
-from tests.proxy.sockets import OK, ask, post, proxy, run, say
+from tests.proxy.sockets import OK, ask, post, proxy, reply_with, run
 from tests.store.support import salt_of
 from tests.support.formats import FORMATS, Exchange, request, results
 
@@ -56,11 +56,11 @@ def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(
     body = json.dumps(request(format, "go on", *STEPS)).encode()
 
     async def case() -> None:
-        script = say(refusal(SAID, "exceed_context_size_error", is_packed=is_packed), OK)
+        script = reply_with(refusal(SAID, "exceed_context_size_error", is_packed=is_packed), OK)
         async with proxy(script, middleware=middleware) as standing:
             reply = await ask(standing.port, post(PATHS[format], body))
             assert (reply.status, reply.body) == (200, b"ok")
-            first, second = standing.behind.heard
+            first, second = standing.behind.received
         assert first.body == body
         before, after = (results(format, json.loads(one.body)) for one in (first, second))
         assert len("".join(after)) < 0.7 * len("".join(before))
@@ -79,11 +79,11 @@ def test_an_unchanged_request_that_is_refused_for_another_reason_is_not_sent_aga
     body = json.dumps(request("anthropic", "go on", *STEPS)).encode()
 
     async def case() -> None:
-        script = say(refusal("messages.3: bad", "invalid_request_error"), OK)
+        script = reply_with(refusal("messages.3: bad", "invalid_request_error"), OK)
         async with proxy(script, middleware=middleware) as standing:
             reply = await ask(standing.port, post("/v1/messages", body))
             assert reply.status == 400
-            assert len(standing.behind.heard) == 1
+            assert len(standing.behind.received) == 1
 
     run(case)
 
@@ -97,7 +97,7 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("case", OUTPUTS)
 def test_room_for_the_output_is_made_once(case: str, tmp_path: Path):
-    """What an error leaves for the prompt is left, whatever output the request asks for."""
+    """The prompt gets the space that an error names, for any output that the request asks for."""
     store = SQLiteStore(tmp_path / "respool.db")
     middleware = Compactor(
         Decider(WAITING, store),

@@ -1,4 +1,4 @@
-"""What providers' errors mean: in the shapes that each of them has, and whatever else comes."""
+"""Meaning of providers' errors: in the shapes that each of them has, and in any other."""
 
 from __future__ import annotations
 

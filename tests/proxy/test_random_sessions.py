@@ -12,7 +12,7 @@ import pytest
 
 import respool
 from tests.providers.signing_provider import BOUND, TOOLS
-from tests.proxy.driver import BUDGET, DEADLINE, KEEN, PLANNED, Driver
+from tests.proxy.driver import BUDGET, DEADLINE, EAGER_POLICY, PLANNED, Driver
 
 # One a number of workers in every run, four with `make slow`; `FUZZ=200` for some minutes.
 RUNS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
@@ -64,7 +64,9 @@ def test_edits_known_for_other_tools_do_not_go_up_with_what_was_signed_for_these
 
 
 @pytest.mark.parametrize("servers", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize("policy", [KEEN, PLANNED, BUDGET], ids=["keen", "planned", "budget"])
+@pytest.mark.parametrize(
+    "policy", [EAGER_POLICY, PLANNED, BUDGET], ids=["keen", "planned", "budget"]
+)
 @pytest.mark.parametrize("first", ["grow", "grow_slowly", "bypass"])
 def test_what_was_answered_before_its_like_did_not_fit_stays_without_its_thoughts(
     tmp_path: Path, servers: int, policy: respool.Policy, first: str
@@ -104,7 +106,7 @@ def test_of_two_that_go_up_from_one_history_neither_passes_over_what_the_other_d
 
     async def play() -> None:
         driver = Driver(tmp_path, 0, 2)
-        driver.policy = KEEN
+        driver.policy = EAGER_POLICY
         driver.servers = both = [driver._server() for _ in range(2)]
         branch, pick = driver.branches[0], driver.chance.choice
         driver.chance.choice = lambda some: 150 if some == [2, 40, 150] else pick(some)  # type: ignore[method-assign]
@@ -140,7 +142,7 @@ def test_of_two_that_go_up_from_one_history_neither_passes_over_what_the_other_d
 def test_what_went_up_as_it_came_and_did_not_fit_is_cut_though_thoughts_are_bound(tmp_path: Path):
     async def play() -> None:
         driver = Driver(tmp_path, 0)
-        driver.policy = KEEN
+        driver.policy = EAGER_POLICY
         driver.servers = [driver._server()]
         branch = driver.branches[0]
         branch.model = BOUND

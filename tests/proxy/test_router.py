@@ -1,4 +1,4 @@
-"""Which provider a request is for, where that is, and how a URL of ours and a path join."""
+"""Provider and upstream of a request, and how a base URL and a path join."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_all_else_goes_where_its_key_belongs(headers: dict[str, str], query: str
 def test_a_key_in_anothers_format_goes_to_its_own_provider_unread(
     path: str, headers: dict[str, str], query: str, owner: str | None
 ):
-    """Where the user chose the upstream, the key is for that."""
+    """If the user chose the upstream, the key is for that."""
     asked = request("POST", path, query, **headers)
     plain = route_of(asked)
     there = plain if owner in (None, plain.provider) else Route(owner)  # type: ignore[arg-type]

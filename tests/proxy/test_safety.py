@@ -21,13 +21,13 @@ from tests.proxy.sockets import (
     CHUNKED,
     OK,
     SOON,
-    Heard,
+    ReceivedRequest,
     ask,
     get,
     post,
     proxy,
+    reply_with,
     run,
-    say,
     until,
     upstream,
 )
@@ -65,10 +65,10 @@ def test_no_request_reaches_another_host():
                 reply = await ask(standing.port, raw)
                 assert reply.raw == b"" or reply.status in (200, 400), line
             assert trap.connections == 0
-            for heard in standing.behind.heard:
-                assert heard.named("host") == [f"127.0.0.1:{standing.behind.port}"]
-                assert heard.target.startswith("/")
-                assert ".." not in heard.target.replace("%2e", ".").replace("%2E", ".")
+            for received in standing.behind.received:
+                assert received.named("host") == [f"127.0.0.1:{standing.behind.port}"]
+                assert received.target.startswith("/")
+                assert ".." not in received.target.replace("%2e", ".").replace("%2E", ".")
 
     run(case)
 
@@ -79,7 +79,7 @@ def test_a_redirect_is_passed_down_and_not_followed():
             there = b"http://127.0.0.1:%d/x" % trap.port
             for status in (b"301", b"302", b"303", b"307", b"308"):
                 head = b"HTTP/1.1 %s Go\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
-                async with proxy(say(head % (status, there))) as standing:
+                async with proxy(reply_with(head % (status, there))) as standing:
                     reply = await ask(standing.port, post("/v1/messages"))
                     assert reply.status == int(status)
                     assert (b"location", there) in reply.headers
@@ -110,9 +110,9 @@ def test_a_request_reaches_the_provider_that_its_key_names_and_no_other():
             async with serving(App(ServerOptions(port=0, upstreams=upstreams_of(urls)))) as running:
                 for raw, name in KEYS:
                     assert (await ask(running.port, raw)).status == 200
-                    heard = {n: len(one.heard) for n, one in all_of_them.items()}
-                    assert heard == {n: int(n == name) for n in all_of_them}, raw
-                    all_of_them[name].heard.clear()
+                    received = {n: len(one.received) for n, one in all_of_them.items()}
+                    assert received == {n: int(n == name) for n in all_of_them}, raw
+                    all_of_them[name].received.clear()
 
     run(case)
 
@@ -135,7 +135,7 @@ def test_a_token_is_asked_for_and_goes_no_further():
             assert standing.behind.connections == 0
             await ask(standing.port, post(f"/respool-token/{TOKEN}/v1/messages?a=1"))
             await ask(standing.port, post("/v1/messages", b"{}", f"X-Respool-Token: {TOKEN}"))
-            one, two = standing.behind.heard
+            one, two = standing.behind.received
             assert (one.target, two.target) == ("/v1/messages?a=1", "/v1/messages")
             assert TOKEN not in f"{one.headers}{two.headers}"
             assert (await ask(standing.port, get("/healthz"))).status == 200
@@ -202,7 +202,7 @@ def test_no_browser_keeps_what_respool_answers_itself_or_guesses_what_it_is():
     """A refusal too: a page that was refused once must not be so out of a cache for ever."""
 
     async def case() -> None:
-        async with proxy(say(b"none"), token=TOKEN) as standing:
+        async with proxy(reply_with(b"none"), token=TOKEN) as standing:
             for raw, status in REFUSED:
                 reply = await ask(standing.port, raw)
                 headers = dict(reply.headers)
@@ -262,7 +262,7 @@ def test_heads_that_are_too_large_or_too_slow(monkeypatch: pytest.MonkeyPatch):
             assert large.status == 431
             fits = await ask(standing.port, get("/v1/x", "X: " + "x" * 100_000))
             assert fits.status == 200
-            assert standing.behind.heard[0].named("x") == ["x" * 100_000]
+            assert standing.behind.received[0].named("x") == ["x" * 100_000]
             slow = [await asyncio.open_connection("127.0.0.1", standing.port) for _ in range(60)]
             for number, (_, writer) in enumerate(slow):
                 writer.write(b"POST / HTTP/1.1\r\nX-A"[: number % 20])
@@ -286,7 +286,7 @@ def test_a_head_may_come_in_two_pieces_behind_another_request(at: int):
             writer.write(second[at:])
             await asyncio.wait_for(reader.readuntil(b"ok"), SOON)
             writer.close()
-            assert [heard.target for heard in standing.behind.heard] == ["/v1/a", "/v1/b"]
+            assert [received.target for received in standing.behind.received] == ["/v1/a", "/v1/b"]
 
     run(case)
 
@@ -348,7 +348,7 @@ def test_a_client_that_does_not_read_stops_upstream_and_fills_no_memory():
     async def case() -> None:
         taken = 0
 
-        async def pour(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        async def pour(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             nonlocal taken
             writer.write(CHUNKED)
             for _ in range(4_000):
@@ -377,7 +377,7 @@ def test_a_connection_is_used_again_and_what_is_left_over_harms_nobody():
     """Two requests on one connection, sent at once, are answered in their order."""
 
     async def case() -> None:
-        async with proxy(say(OK, OK.replace(b"ok", b"no"))) as standing:
+        async with proxy(reply_with(OK, OK.replace(b"ok", b"no"))) as standing:
             reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
             writer.write(post("/v1/a", b"1") + post("/v1/b", b"2"))
             assert (await asyncio.wait_for(reader.readuntil(b"ok"), SOON)).startswith(
@@ -387,7 +387,7 @@ def test_a_connection_is_used_again_and_what_is_left_over_harms_nobody():
                 b"HTTP/1.1 200"
             )
             writer.close()
-            assert [heard.body for heard in standing.behind.heard] == [b"1", b"2"]
+            assert [received.body for received in standing.behind.received] == [b"1", b"2"]
             await until(lambda: len(standing.records) == 2)
             smuggled = (
                 b"POST /v1/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
@@ -396,7 +396,7 @@ def test_a_connection_is_used_again_and_what_is_left_over_harms_nobody():
             )
             reply = await ask(standing.port, smuggled)
             assert reply.status == 400
-            assert "/v1/evil" not in [heard.target for heard in standing.behind.heard]
+            assert "/v1/evil" not in [received.target for received in standing.behind.received]
 
     run(case)
 

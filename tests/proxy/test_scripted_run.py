@@ -30,9 +30,9 @@ from tests.proxy.compaction import (
     Compacted,
     answer,
     compacting,
-    said,
+    request_body,
 )
-from tests.proxy.sockets import Heard, Reply, ask, get, post
+from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post
 from tests.support.formats import FORMATS
 
 SNAPSHOT = Path(__file__).with_name("scripted_run.json")
@@ -157,7 +157,7 @@ class Scene:
 
 
 def body_of(format: str, steps: int, **more: Any) -> bytes:
-    told = json.loads(said(format, steps))
+    told = json.loads(request_body(format, steps))
     if format in MODELS:
         told["model"] = MODELS[format]
     return json.dumps({**told, **more}).encode()
@@ -227,7 +227,7 @@ async def signed(scene: Scene) -> None:
 
 
 async def planned(scene: Scene) -> None:
-    """What a planner makes of it, in all formats."""
+    """Send a growing conversation in all formats, with a pause and an overflow."""
     for format in FORMATS:
         for steps in range(1, 10):
             await scene.send(format, body_of(format, steps), after=20 if steps != 6 else 9_000)
@@ -317,7 +317,7 @@ async def played(name: str, folder: Path) -> dict[str, str]:
     given = dict(given)
     clock, script = [START], list[bytes]()
 
-    async def provider(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+    async def provider(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(script.pop(0))
         if script == [b"close"]:
             await writer.drain()
@@ -331,11 +331,11 @@ async def played(name: str, folder: Path) -> dict[str, str]:
         scene = Scene(one, script, clock)
         await play(scene)
         port = one.standing.behind.port
-        heard = "\n".join(map(_heard, one.standing.behind.heard))
+        received = "\n".join(map(_received, one.standing.behind.received))
         entries = (msgspec.structs.replace(one, time=0.0) for one in one.standing.records)
         log = "\n".join(msgspec.json.encode(entry).decode() for entry in entries)
     replies = "\n".join(map(_reply, scene.replies))
-    told = {"upstream": heard, "responses": replies, "store": stored(one.store.path), "log": log}
+    told = {"upstream": received, "responses": replies, "store": stored(one.store.path), "log": log}
     return {
         section: MASKED.sub(r'"\1":0', text)
         .replace(f":{port}", ":PORT")
@@ -344,7 +344,7 @@ async def played(name: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _heard(one: Heard) -> str:
+def _received(one: ReceivedRequest) -> str:
     headers = "\n".join(f"{name.lower()}: {value}" for name, value in one.headers)
     return f"{one.line}\n{headers}\n{one.body.decode('utf-8', 'backslashreplace')}\n"
 

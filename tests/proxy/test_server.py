@@ -33,10 +33,10 @@ class Slow(BaseHTTPRequestHandler):
     """Answers with the process that asked, after as many seconds as the path says."""
 
     protocol_version = "HTTP/1.1"
-    heard: ClassVar[list[str]] = []
+    received: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
-        self.heard.append(self.path)
+        self.received.append(self.path)
         time.sleep(float(self.path.removeprefix("/")))
         self.send_response(200)
         self.send_header("Content-Length", "2")
@@ -94,7 +94,7 @@ def asked(port: int, path: str, **headers: str) -> tuple[int, bytes]:
 
 @pytest.fixture
 def heeding_hang_ups() -> Iterator[None]:
-    """What is started heeds them, also where these tests were started by `nohup`."""
+    """Let child processes handle SIGHUP, even if these tests were started by `nohup`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -109,9 +109,9 @@ def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
         assert asked(port, "/0", Authorization="Bearer secret") == (200, b"ok")
         answers: list[tuple[int, bytes]] = []
         waiting = threading.Thread(target=lambda: answers.append(asked(port, "/1")))
-        Slow.heard.clear()
+        Slow.received.clear()
         waiting.start()
-        while not Slow.heard:
+        while not Slow.received:
             time.sleep(0.01)
         process.send_signal(number)
         _, logged = process.communicate(timeout=SOON)

@@ -24,9 +24,18 @@ from respool.facts import Facts
 from respool.store import SQLiteStore, StoreUnavailable
 from respool.store.database_file import quarantined_files
 from tests.providers.signing_provider import BOUND, REF, TOOLS, Signer
-from tests.proxy.compaction import INVALID, LONG, PATHS, Compacted, answer, drive, said, told
+from tests.proxy.compaction import (
+    INVALID,
+    LONG,
+    PATHS,
+    Compacted,
+    answer,
+    drive,
+    request_body,
+    response_header,
+)
 from tests.proxy.program import USAGE
-from tests.proxy.sockets import Heard, Upstream, ask, get, post, until, upstream
+from tests.proxy.sockets import ReceivedRequest, Upstream, ask, get, post, until, upstream
 from tests.store.support import ROOT, SOURCE, child
 
 BOUNDED = 2.5  # seconds that a broken store may cost a request, at most once
@@ -100,16 +109,16 @@ async def timed(asking: Any) -> float:
 def test_no_new_edit_is_made_and_those_in_force_stay(tmp_path: Path, fault: Any, how: str):
     async def act(one: Compacted) -> None:
         await one.ask("anthropic", 3)
-        before = one.heard("anthropic")
+        before = one.received("anthropic")
         with fault(one.store, how):
             taken = [await timed(one.ask("anthropic", steps)) for steps in (4, 5, 6)]
             assert max(taken) < BOUNDED
             for at in (1, 2, 3):
                 assert one.shortened("anthropic", at)[:3] == [True, True, False]
-                assert one.heard("anthropic", at)[:2] == before[:2]
+                assert one.received("anthropic", at)[:2] == before[:2]
         await told_all(one)
         reply = await one.ask("anthropic", 7)
-        assert told(reply, "x-respool-sent") == "projection"
+        assert response_header(reply, "x-respool-sent") == "projection"
         assert one.shortened("anthropic") == [True] * 6 + [False]
         refs = refs_in(one.bodies)
         assert len(refs) == 6
@@ -127,9 +136,9 @@ def test_a_new_conversation_goes_up_as_it_came(tmp_path: Path, fault: Any, how: 
         with fault(one.store, how):
             assert await timed(one.ask("openai-chat", 3)) < BOUNDED
             assert await timed(one.ask("openai-chat", 4)) < BOUNDED
-            assert one.bodies == [said("openai-chat", 3), said("openai-chat", 4)]
+            assert one.bodies == [request_body("openai-chat", 3), request_body("openai-chat", 4)]
         await told_all(one)
-        assert told(await one.ask("openai-chat", 5), "x-respool-sent") == "projection"
+        assert response_header(await one.ask("openai-chat", 5), "x-respool-sent") == "projection"
 
     drive(tmp_path, act)
 
@@ -141,7 +150,7 @@ def test_nothing_is_edited_at_arrival_either(tmp_path: Path):
 
     async def act(one: Compacted) -> None:
         await one.ask("anthropic", 1)
-        asked = json.loads(said("anthropic", 2))
+        asked = json.loads(request_body("anthropic", 2))
         asked["messages"][-1]["content"][0]["content"] = noisy
         with locked(one.store, "for writing"):
             assert (await one.send("anthropic", json.dumps(asked).encode())).status == 200
@@ -227,7 +236,7 @@ def test_facts_that_wait_outlive_a_conversation_that_is_not_remembered(tmp_path:
             await one.ask("anthropic", 4)
             await one.ask("openai-chat", 1)
             await one.ask("anthropic", 5)
-            assert one.heard("anthropic")[:3] == one.heard("anthropic", 1)[:3]
+            assert one.received("anthropic")[:3] == one.received("anthropic", 1)[:3]
         await told_all(one)
         await one.ask("anthropic", 6)
         one.decider._guard.close()
@@ -288,7 +297,9 @@ def test_files_that_can_grow_no_more_cost_no_request_and_no_original(tmp_path: P
 
                 async def say_all(*steps: int) -> None:
                     for count in steps:
-                        raw = post(PATHS["anthropic"], said("anthropic", count), "x-api-key: k")
+                        raw = post(
+                            PATHS["anthropic"], request_body("anthropic", count), "x-api-key: k"
+                        )
                         assert (await ask(port, raw)).status == 200
 
                 await say_all(1, 2, 3)
@@ -307,7 +318,7 @@ def test_files_that_can_grow_no_more_cost_no_request_and_no_original(tmp_path: P
                 await until(lambda: recorded(store) == 8)  # they waited until they could be written
                 process.terminate()
                 process.communicate(timeout=20)
-            return [one.body for one in behind.heard]
+            return [one.body for one in behind.received]
 
     bodies = asyncio.run(asyncio.wait_for(play(), 60))
     marked = [body.count(b"left out") for body in bodies]
@@ -331,7 +342,7 @@ def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path
 
     async def talk(port: int, name: str, rounds: int) -> None:
         for steps in range(1, 9):
-            body = json.loads(said("anthropic", steps))
+            body = json.loads(request_body("anthropic", steps))
             for message in body["messages"]:
                 for block in message["content"] if isinstance(message["content"], list) else []:
                     if block["type"] == "tool_result":
@@ -344,14 +355,14 @@ def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path
         async with upstream() as behind:
             for rounds in range(4):
                 with serving(store, behind.port) as (process, port):
-                    enough = len(behind.heard) + 5 + 8 * rounds
+                    enough = len(behind.received) + 5 + 8 * rounds
                     talks = (talk(port, f"task {n}", rounds) for n in range(6))
                     talking = asyncio.gather(*talks)
-                    heard = until(lambda enough=enough: len(behind.heard) > enough)
-                    await asyncio.wait_for(heard, 60)
+                    received = until(lambda enough=enough: len(behind.received) > enough)
+                    await asyncio.wait_for(received, 60)
                     process.send_signal(signal.SIGKILL)
                     await asyncio.wait_for(talking, 60)
-            return refs_in([one.body for one in behind.heard])
+            return refs_in([one.body for one in behind.received])
 
     refs = asyncio.run(play())
     assert len(refs) > 5
@@ -379,12 +390,12 @@ class KilledAgain:
         self.answered: list[int] = []  # statuses that clients got
         self.facts: dict[str, Facts] = {}
 
-    async def provide(self, heard: Heard, writer: asyncio.StreamWriter) -> None:
-        if problems := self.provider.problems(heard.body):
+    async def provide(self, received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        if problems := self.provider.problems(received.body):
             self.refused += problems
             writer.write(INVALID)
             return
-        blocks = self.provider.answer(heard.body)
+        blocks = self.provider.answer(received.body)
         await asyncio.sleep(self.chance.uniform(0, 0.02))
         writer.write(answer(200, {"role": "assistant", "content": blocks, "usage": USAGE}))
 
@@ -432,8 +443,8 @@ class KilledAgain:
         """One process, until it is killed; what is late becomes a fact."""
         deadline = self.chance.choice([0.02, 30.0])
         with serving(self.store, behind.port, deadline, cap, **self.environment) as (process, port):
-            self.port, enough = port, len(behind.heard) + self.chance.randrange(1, 40)
-            await asyncio.wait_for(until(lambda: len(behind.heard) > enough), 60)
+            self.port, enough = port, len(behind.received) + self.chance.randrange(1, 40)
+            await asyncio.wait_for(until(lambda: len(behind.received) > enough), 60)
             await asyncio.sleep(self.chance.uniform(0, 0.4))
             process.send_signal(signal.SIGKILL)
             process.wait()

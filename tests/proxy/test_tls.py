@@ -21,7 +21,7 @@ import pytest
 from respool.proxy.client import Client, _tls_context
 from respool.proxy.server_options import TransferLimits, Upstream
 from tests.proxy.certificates import Authority
-from tests.proxy.sockets import SOON, Heard, ask, post, read_request, run, upstream
+from tests.proxy.sockets import SOON, ReceivedRequest, ask, post, read_request, run, upstream
 from tests.store.support import SOURCE
 
 KEY = "x-api-key: sk-ant-secret"
@@ -91,7 +91,7 @@ def test_the_certificate_is_verified(
             served(tmp_path, f"https://localhost:{behind.port}", **given) as port,
         ):
             reply = await ask(port, post("/v1/messages", b"{}", KEY), SOON)
-            assert (reply.status, len(behind.heard)) == ((502, 0) if why else (200, 1))
+            assert (reply.status, len(behind.received)) == ((502, 0) if why else (200, 1))
             if why:
                 assert f"https://localhost:{behind.port} cannot be reached: " in said(reply.body)
                 assert f"its certificate is not trusted ({why}" in said(reply.body)
@@ -119,7 +119,7 @@ class Tunnel:
 
     def __init__(self, to: int) -> None:
         self.to = to
-        self.asked: list[Heard] = []
+        self.asked: list[ReceivedRequest] = []
         self.seen = b""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,9 +175,9 @@ def test_a_proxy_of_the_environment_is_gone_through_and_reads_nothing(
             assert made.asked[0].named("proxy-authorization") == ["Basic dXNlcjp3b3Jk"]
             assert not made.asked[0].named("x-api-key")
             assert b"sk-ant-secret" not in made.seen
-            assert [one.named("host") for one in behind.heard] == [["provider.test"]] * 2
-            assert all(one.named("x-api-key") == ["sk-ant-secret"] for one in behind.heard)
-            assert not any(one.named("proxy-authorization") for one in behind.heard)
+            assert [one.named("host") for one in behind.received] == [["provider.test"]] * 2
+            assert all(one.named("x-api-key") == ["sk-ant-secret"] for one in behind.received)
+            assert not any(one.named("proxy-authorization") for one in behind.received)
 
     run(case)
 
@@ -192,7 +192,7 @@ def test_no_proxy_is_heeded(tmp_path: Path, authority: Authority):
                 reply = await ask(port, post("/v1/messages", b"{}", KEY), SOON)
                 assert reply.status in (502, 504)  # there is no such host
             assert not made.asked
-            assert not behind.heard
+            assert not behind.received
 
     run(case)
 

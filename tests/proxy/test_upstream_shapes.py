@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from respool.proxy.client import ResponseParser
 from tests.late import late
 from tests.proxy.compaction import compacting
-from tests.proxy.sockets import CHUNKED, OK, SOON, Heard, proxy, run, upstream
+from tests.proxy.sockets import CHUNKED, OK, SOON, ReceivedRequest, proxy, run, upstream
 
 httpx, anthropic, openai = late("httpx2"), late("anthropic"), late("openai")
 
@@ -188,9 +188,9 @@ class Seen:
     error: str = ""
 
 
-def script_of(one: Shape) -> Callable[[Heard, asyncio.StreamWriter], Awaitable[None]]:
-    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        if heard.target != "/v1/messages":
+def script_of(one: Shape) -> Callable[[ReceivedRequest, asyncio.StreamWriter], Awaitable[None]]:
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        if received.target != "/v1/messages":
             writer.write(OK)
             return
         for piece in one.pieces:
@@ -209,7 +209,7 @@ def script_of(one: Shape) -> Callable[[Heard, asyncio.StreamWriter], Awaitable[N
 
 
 async def seen(port: int, method: str) -> Seen:
-    """What httpx sees; afterwards the same client is answered as ever."""
+    """Response that httpx sees; afterwards the same client is answered as before."""
     found = Seen()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SOON) as client:
         body = None if method == "HEAD" else b'{"messages": []}'
@@ -363,9 +363,9 @@ def test_the_providers_own_clients_see_the_same_answers_and_errors(client: str):
             script = script_of(one)
 
             async def always(
-                heard: Heard, writer: asyncio.StreamWriter, script: Any = script
+                received: ReceivedRequest, writer: asyncio.StreamWriter, script: Any = script
             ) -> None:
-                await script(Heard("POST /v1/messages HTTP/1.1", [], b""), writer)
+                await script(ReceivedRequest("POST /v1/messages HTTP/1.1", [], b""), writer)
 
             async with proxy(always) as standing:
                 direct = await asked(standing.behind.port)

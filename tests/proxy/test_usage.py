@@ -1,4 +1,4 @@
-"""What answers tell of themselves, wherever their bytes are cut and whatever they hold."""
+"""Usage in responses, for any split of their bytes and any content."""
 
 from __future__ import annotations
 
@@ -546,7 +546,7 @@ def long_answers() -> dict[str, tuple[FormatName, list[bytes]]]:
 
 @pytest.mark.parametrize("name", ["whole", "event", "events"])
 def test_a_long_answer_is_read(name: str) -> None:
-    """How much memory that and others need: `make bench`."""
+    """The memory that this needs is measured by `make bench`."""
     format, chunks = long_answers()[name]
     tracemalloc.start()
     told = read(format, chunks)

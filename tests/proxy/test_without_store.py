@@ -20,7 +20,7 @@ import pytest
 
 from respool.store import SQLiteStore
 from respool.store.database_file import APPLICATION_ID, MIGRATIONS
-from tests.proxy.compaction import PATHS, said, told
+from tests.proxy.compaction import PATHS, request_body, response_header
 from tests.proxy.sockets import Reply, Upstream, ask, get, post, upstream
 from tests.store.support import SOURCE
 from tests.support.formats import results
@@ -103,17 +103,19 @@ class Served:
         self.behind = behind
 
     async def ask(self, steps: int) -> Reply:
-        return await ask(self.port, post(PATHS["anthropic"], said("anthropic", steps), KEY), SOON)
+        return await ask(
+            self.port, post(PATHS["anthropic"], request_body("anthropic", steps), KEY), SOON
+        )
 
     async def look(self, path: str) -> Any:
         return json.loads((await ask(self.port, get(path))).body)
 
     def shortened(self) -> list[bool]:
-        heard = results("anthropic", json.loads(self.behind.heard[-1].body))
-        return [len(text) < 1_000 for text in heard]
+        received = results("anthropic", json.loads(self.behind.received[-1].body))
+        return [len(text) < 1_000 for text in received]
 
     def ended(self) -> str:
-        """What it had written to standard error when it had ended."""
+        """Standard error of a process that has ended."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.communicate(timeout=SOON)[1]
 
@@ -151,17 +153,17 @@ async def served(store: Path, folder: Path, *options: str) -> AsyncGenerator[Ser
 def test_it_starts_says_so_and_passes_requests_on(tmp_path: Path, fault: Any, word: str):
     store = tmp_path / "state" / "respool.db"
 
-    async def act(mended: contextlib.ExitStack) -> None:
+    async def act(repaired: contextlib.ExitStack) -> None:
         async with served(store, tmp_path) as one:
             for steps in (3, 4):
                 reply = await one.ask(steps)
-                assert (reply.status, told(reply, "x-respool-saved")) == (200, "0")
-                assert one.behind.heard[-1].body == said("anthropic", steps)
+                assert (reply.status, response_header(reply, "x-respool-saved")) == (200, "0")
+                assert one.behind.received[-1].body == request_body("anthropic", steps)
             health = await one.look("/healthz")
             assert (health["status"], health["store"]) == ("degraded", word)
             overview = await one.look("/respool/api/overview")
             assert "cannot be used" in overview["store"]["trouble"]
-            mended.close()
+            repaired.close()
             await recovered(one)
             health = await one.look("/healthz")
             assert (health["status"], health["store"]) == ("ok", "ok")
@@ -173,9 +175,9 @@ def test_it_starts_says_so_and_passes_requests_on(tmp_path: Path, fault: Any, wo
             line["compaction"].get("fallback") for line in logged if "compaction" in line
         ]
 
-    with contextlib.ExitStack() as mended:
-        mended.enter_context(fault(store))
-        asyncio.run(asyncio.wait_for(act(mended), 90))
+    with contextlib.ExitStack() as repaired:
+        repaired.enter_context(fault(store))
+        asyncio.run(asyncio.wait_for(act(repaired), 90))
 
 
 async def recovered(one: Served) -> None:
@@ -184,7 +186,7 @@ async def recovered(one: Served) -> None:
     for steps in range(5, 100):
         reply = await one.ask(steps)
         assert reply.status == 200
-        if told(reply, "x-respool-sent") == "projection" and any(one.shortened()):
+        if response_header(reply, "x-respool-sent") == "projection" and any(one.shortened()):
             return
         assert time.monotonic() - begun < SOON
         await asyncio.sleep(0.3)
@@ -197,7 +199,7 @@ def test_a_damaged_file_is_moved_aside_at_the_start(tmp_path: Path):
 
     async def act() -> None:
         async with served(store, tmp_path) as one:
-            assert told(await one.ask(3), "x-respool-sent") == "projection"
+            assert response_header(await one.ask(3), "x-respool-sent") == "projection"
             assert one.shortened() == [True, True, False]
             assert (await one.look("/healthz"))["store"] == "ok"
             (aside,) = (await one.look("/respool/api/overview"))["store"]["moved_aside"]

@@ -16,7 +16,7 @@ PREFIX = CacheTerms(cache="prefix", read=0.1, write=1.0, lifetime=600)
 
 
 def cuts_in(format: Any, messages: Sequence[Any]) -> list[int]:
-    """Where requests were sent: before each run of what the model made, and at the end."""
+    """Boundaries: before each run of model output, and at the end."""
     made = [PROVIDERS[format].codec.is_model_made(message) for message in messages]
     starts = [at for at in range(1, len(made)) if made[at] and not made[at - 1]]
     return [*starts, len(messages)] if messages and not made[-1] else starts

@@ -54,7 +54,7 @@ def test_a_session_without_circles_has_none() -> None:
     assert session_loops(recording, block_charges(recording)[1]) == ()
 
 
-CIRCLE = LoopCost(
+LOOP = LoopCost(
     kind="repeat",
     what="Read (a.py)",
     calls=5,
@@ -70,7 +70,7 @@ CIRCLE = LoopCost(
 
 def test_all_together() -> None:
     replay = sample(4)
-    some = [replace(replay.sessions[0], loops=(CIRCLE, CIRCLE)), *replay.sessions[1:]]
+    some = [replace(replay.sessions[0], loops=(LOOP, LOOP)), *replay.sessions[1:]]
     assert total_loops(some) == LoopTotals(
         count=2, sessions=1, calls=10, again=8, tokens=2_400, cost=900.0, advised_after=6
     )
@@ -95,7 +95,7 @@ def test_the_screen_says_it_in_a_sentence(capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_page_holds_them() -> None:
     replay = sample(4)
-    sessions = tuple(replace(one, loops=(CIRCLE,) * 30) for one in replay.sessions)
+    sessions = tuple(replace(one, loops=(LOOP,) * 30) for one in replay.sessions)
     whole = render_page(replace(replay, sessions=sessions, loops=total_loops(sessions)))
     text = whole.partition('type="application/json" id="data">')[2].partition("</script>")[0]
     data = json.loads(text)

@@ -61,7 +61,7 @@ class Outline(HTMLParser):
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the page's script will read."""
+    """Data that the page's script reads."""
     return json.loads(Outline(text).scripts[0])
 
 

@@ -25,10 +25,10 @@ PREFIX = CacheTerms(cache="prefix", lifetime=600)
 POINTS = CacheTerms(cache="breakpoints", write=1.25, lifetime=1800, look_back=80)
 
 
-def row(name: str, tokens: int = 100, *, kind: str = "text", mark: float = 0) -> MessageRow:
+def row(name: str, tokens: int = 100, *, kind: str = "text", ttl: float = 0) -> MessageRow:
     """A message of one block; a name in capitals is the model's."""
     block = PromptBlock(
-        key=hash(name), tokens=tokens, kind=kind, call_id="", name="", text="", cache_lifetime=mark
+        key=hash(name), tokens=tokens, kind=kind, call_id="", name="", text="", cache_lifetime=ttl
     )
     made = name.isupper()
     return MessageRow(
@@ -37,16 +37,16 @@ def row(name: str, tokens: int = 100, *, kind: str = "text", mark: float = 0) ->
         key=hash(name),
         tokens=tokens,
         shape=0,
-        breakpoints=(0,) if mark else (),
+        breakpoints=(0,) if ttl else (),
         is_model_made=made,
         has_media=False,
     )
 
 
 def rows(
-    names: str, *, marked: str = "", mark: float = HOUR, kind: str = "text"
+    names: str, *, breakpoints_at: str = "", ttl: float = HOUR, kind: str = "text"
 ) -> list[MessageRow]:
-    return [row(name, kind=kind, mark=mark if name in marked else 0) for name in names]
+    return [row(name, kind=kind, ttl=ttl if name in breakpoints_at else 0) for name in names]
 
 
 class Client:
@@ -78,8 +78,8 @@ class Client:
 def test_a_prompt_is_the_same_however_it_came_about() -> None:
     grown, anew = Prompt(7), Prompt(7)
     grown.update(rows("abcd"), 0)
-    grown.update(rows("abxy", marked="y"), 2)
-    anew.update(rows("abxy", marked="y"), 0)
+    grown.update(rows("abxy", breakpoints_at="y"), 2)
+    anew.update(rows("abxy", breakpoints_at="y"), 0)
     for name in ("chain", "sums", "positions", "breakpoints"):
         assert getattr(grown, name) == getattr(anew, name)
     assert grown.shared == 3  # the head, a and b
@@ -87,17 +87,17 @@ def test_a_prompt_is_the_same_however_it_came_about() -> None:
 
 def test_marks_write_and_are_found_again() -> None:
     client = Client(EXPLICIT, head=1000)
-    assert client.send(rows("ab", marked="b")) == BilledTokens(0, 0, 1200, 0)
-    assert client.send(rows("abcd", marked="d")) == BilledTokens(1200, 0, 200, 0)
-    assert client.send(rows("abxd", marked="d")) == BilledTokens(1200, 0, 200, 0)
-    assert client.send(rows("axxd", marked="d")) == BilledTokens(
+    assert client.send(rows("ab", breakpoints_at="b")) == BilledTokens(0, 0, 1200, 0)
+    assert client.send(rows("abcd", breakpoints_at="d")) == BilledTokens(1200, 0, 200, 0)
+    assert client.send(rows("abxd", breakpoints_at="d")) == BilledTokens(1200, 0, 200, 0)
+    assert client.send(rows("axxd", breakpoints_at="d")) == BilledTokens(
         1000, 0, 400, 0
     )  # no mark stood at a
 
 
 def test_what_is_behind_the_last_mark_is_plain() -> None:
     client = Client(EXPLICIT, head=1000)
-    assert client.send(rows("abc", marked="b")) == BilledTokens(0, 0, 1200, 100)
+    assert client.send(rows("abc", breakpoints_at="b")) == BilledTokens(0, 0, 1200, 100)
     assert client.send(rows("abc")) == BilledTokens(1000, 0, 0, 300)
 
 
@@ -105,30 +105,33 @@ def test_a_mark_looks_back_twenty_positions_its_own_counted() -> None:
     names = "abcdefghijklmnopqrstuvwxyz"
     for gap, read in ((19, 300), (20, 0)):
         client = Client(EXPLICIT)
-        client.send(rows("123", marked="3"))
-        assert client.send(rows("123" + names[:gap], marked=names[gap - 1])).read == read
+        client.send(rows("123", breakpoints_at="3"))
+        assert client.send(rows("123" + names[:gap], breakpoints_at=names[gap - 1])).read == read
 
 
 def test_a_run_of_results_is_one_position() -> None:
     client = Client(EXPLICIT)
-    client.send(rows("123", marked="3"))
+    client.send(rows("123", breakpoints_at="3"))
     many = [row(name, kind="result") for name in "abcdefghijklmnopqrstuvwxyzABCDEF"]
-    many[-1] = row("F", kind="result", mark=HOUR)
+    many[-1] = row("F", kind="result", ttl=HOUR)
     assert client.send([*rows("123"), *many]).read == 300
 
 
 def test_lifetimes_count_from_the_last_use() -> None:
     for lifetime, alive, dead in ((MINUTES, 300, 301), (HOUR, 3600, 3601)):
         client = Client(EXPLICIT, lifetime=lifetime)
-        client.send(rows("ab", marked="b", mark=lifetime), 0)
-        assert client.send(rows("ab", marked="b", mark=lifetime), alive).read == 200
-        assert client.send(rows("ab", marked="b", mark=lifetime), alive + dead).read == 0
-        assert client.send(rows("ab", marked="b", mark=lifetime), None).read == 200
+        client.send(rows("ab", breakpoints_at="b", ttl=lifetime), 0)
+        assert client.send(rows("ab", breakpoints_at="b", ttl=lifetime), alive).read == 200
+        assert client.send(rows("ab", breakpoints_at="b", ttl=lifetime), alive + dead).read == 0
+        assert client.send(rows("ab", breakpoints_at="b", ttl=lifetime), None).read == 200
 
 
 def test_each_lifetime_has_its_price() -> None:
     client = Client(EXPLICIT, head=1000, lifetime=HOUR)
-    asked = [*rows("a", marked="a", mark=HOUR), *rows("b", marked="b", mark=MINUTES)]
+    asked = [
+        *rows("a", breakpoints_at="a", ttl=HOUR),
+        *rows("b", breakpoints_at="b", ttl=MINUTES),
+    ]
     billed = client.send(asked)
     assert billed == BilledTokens(0, 100, 1100, 0)
     assert billed.cost(EXPLICIT) == 100 * 1.25 + 1100 * 2.0
@@ -136,9 +139,9 @@ def test_each_lifetime_has_its_price() -> None:
 
 def test_a_short_prefix_is_not_cached() -> None:
     client = Client(replace(EXPLICIT, minimum=250))
-    assert client.send(rows("ab", marked="b")) == BilledTokens(0, 0, 0, 200)
-    assert client.send(rows("abc", marked="c")) == BilledTokens(0, 0, 300, 0)
-    assert client.send(rows("abc", marked="c")).read == 300
+    assert client.send(rows("ab", breakpoints_at="b")) == BilledTokens(0, 0, 0, 200)
+    assert client.send(rows("abc", breakpoints_at="c")) == BilledTokens(0, 0, 300, 0)
+    assert client.send(rows("abc", breakpoints_at="c")).read == 300
 
 
 def test_a_client_that_sets_no_marks_pays_for_everything() -> None:
@@ -200,7 +203,7 @@ def test_only_the_latest_breakpoints_are_looked_at() -> None:
 @pytest.mark.parametrize("terms", [EXPLICIT, PREFIX, POINTS])
 def test_only_the_first_request_finds_what_others_had_written(terms: CacheTerms) -> None:
     client = Client(terms, head=1000, warm=WarmPrefix(600))
-    asked = rows("a", marked="a")
+    asked = rows("a", breakpoints_at="a")
     first = client.send(asked, 0)
     assert (first.read, first.write + first.write_1h, first.plain) == (600, 500, 0)
     assert client.send(asked, 1).read == 1100
@@ -216,7 +219,7 @@ def test_of_a_history_that_another_conversation_had_sent_a_share_is_found(
 ) -> None:
     for names, read in (("aMb", 1225), ("a", 1075)):  # as much of a shorter one, too
         client = Client(terms, head=1000, warm=WarmPrefix(1000, 0.75))
-        asked = rows(names, marked=names[-1])
+        asked = rows(names, breakpoints_at=names[-1])
         assert client.send(asked, 0).read == read
         assert client.send(asked, 1).read == 1000 + 100 * len(names)
 
@@ -224,11 +227,11 @@ def test_of_a_history_that_another_conversation_had_sent_a_share_is_found(
 @pytest.mark.parametrize(("terms", "left"), [(EXPLICIT, 1000), (PREFIX, 1100), (POINTS, 0)])
 def test_no_model_finds_what_another_one_wrote(terms: CacheTerms, left: int) -> None:
     client = Client(terms, head=1000)
-    assert client.send(rows("a", marked="a"), 0, "large").read == 0
-    assert client.send(rows("aMb", marked="b"), 1, "small").read == 0
-    assert client.send(rows("aMbNc", marked="c"), 2, "small").read == 1300
-    assert client.send(rows("aMbNcOd", marked="d"), 3, "large").read == 1100
-    assert client.send(rows("axbNcOd", marked="d"), 4, "small").read == left
+    assert client.send(rows("a", breakpoints_at="a"), 0, "large").read == 0
+    assert client.send(rows("aMb", breakpoints_at="b"), 1, "small").read == 0
+    assert client.send(rows("aMbNc", breakpoints_at="c"), 2, "small").read == 1300
+    assert client.send(rows("aMbNcOd", breakpoints_at="d"), 3, "large").read == 1100
+    assert client.send(rows("axbNcOd", breakpoints_at="d"), 4, "small").read == left
 
 
 def test_without_a_cache_everything_is_plain() -> None:

@@ -400,7 +400,7 @@ RECORDED = [
 
 
 class TestRecordedRequests:
-    """Where Claude Code records its requests, they are read word for word."""
+    """Requests that Claude Code records are read word for word."""
 
     def test_reminders_stand_where_they_were_sent(self):
         session = only(RECORDED)

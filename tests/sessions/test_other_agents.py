@@ -28,7 +28,7 @@ def iso(second: int) -> str:
 
 
 def sessions(reader: ModuleType, records: Iterable[Any]) -> list[RecordedSession]:
-    """What a reader makes of records; it must make sessions of them that could be sent."""
+    """Sessions that a reader makes of records; their requests must be valid."""
     read = list(reader.read(iter(records), "some/file"))
     assert all(isinstance(session, RecordedSession) for session in read), read
     for session in read:
@@ -714,7 +714,7 @@ def hands_event(id: int, source: str = "agent", **more: Any) -> Record:
 
 
 def made(answer: str, call: str, *calls: str, usage: Record | None = None) -> Record:
-    """What ties an event to the model's answer."""
+    """Metadata that ties an event to the model's answer."""
     message = {"content": "Looking.", "role": "assistant", "function_call": None}
     given = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
     response = {

@@ -56,7 +56,7 @@ CONVERSATIONS = {
 
 
 def sent(fixture: str) -> dict[str, list[Message]]:
-    """What the upstream got, by conversation."""
+    """Requests that the upstream got, by conversation."""
     lines = (HERE / fixture / "requests.jsonl").read_text().splitlines()
     found: dict[str, list[Message]] = {}
     for one in map(json.loads, lines):
@@ -66,7 +66,7 @@ def sent(fixture: str) -> dict[str, list[Message]]:
 
 
 def read(fixture: str) -> dict[str, RecordedSession]:
-    """What the agent left, by conversation."""
+    """Transcripts that the agent left, by conversation."""
     left = sorted(HERE.joinpath(fixture).rglob("*.json*"))
     paths = [path for path in left if path.name.count(".") == 1 and path.stem != "requests"]
     if fixture == "mini-swe-agent":

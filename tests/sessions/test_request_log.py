@@ -107,10 +107,13 @@ def test_a_bare_history_is_read_too():
 def test_a_moving_cache_mark_is_no_change(later: Any):
     """Without its mark a text may be a bare string again, as Claude Code has it."""
     first, second = bodies("anthropic")
-    marked = {"cache_control": {"type": "ephemeral"}}
-    first["messages"][0] = {"role": "user", "content": [{"type": "text", "text": "go"} | marked]}
+    breakpoint_field = {"cache_control": {"type": "ephemeral"}}
+    first["messages"][0] = {
+        "role": "user",
+        "content": [{"type": "text", "text": "go"} | breakpoint_field],
+    }
     second["messages"][0] = {"role": "user", "content": later}
-    second["messages"][-1]["content"][0] |= marked
+    second["messages"][-1]["content"][0] |= breakpoint_field
     (session,) = sessions(first, second)
     assert session.messages == second["messages"]
     assert [one.cut for one in session.requests] == [1, 3]

@@ -24,7 +24,7 @@ class Case(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What a test of it is called."""
+        """Name of a test of it."""
         return f"{self.kind}: {self.name}"
 
 
@@ -67,7 +67,7 @@ def accounts_for(text: str, shaped: ShapedText, *, counts: bool = False) -> None
 
 
 def _unsaid(source: str, line: str) -> int:
-    """How many characters of a line are gone, according to itself."""
+    """Number of removed characters that a line states."""
     if line == source:
         return 0
     clipped = CLIPPED.fullmatch(line)

@@ -199,7 +199,7 @@ def test_where_all_numbers_stay(case: str) -> None:
 
 
 def with_all_numbers(text: str, sign: str) -> str:
-    """What a reader knows who sees fewer numbers: those between two are told by both."""
+    """Line numbers that a reader infers from fewer of them: two numbers fix those between."""
     lines = text.split("\n")
     told = [(at, re.match(rf"(\d+)({re.escape(sign)})", line)) for at, line in enumerate(lines)]
     seen = [(at, int(found[1])) for at, found in told if found is not None]

@@ -521,7 +521,7 @@ class Left:
         assert store.flush()
 
     def traces(self, store: SQLiteStore) -> list[bool]:
-        """Which of its texts are still in the bytes of the store's files."""
+        """Texts that are still in the bytes of the store's files."""
         data = bytes_of(store.path)
         body = pack_original(reference(self.long), self.long).body
         parts = [body[at : at + 64] for at in range(64, len(body) - 64, 64)]

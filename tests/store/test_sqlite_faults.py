@@ -375,7 +375,7 @@ class TestDeleted:
         again.close()
 
     def test_under_several_processes_that_go_on(self, path: Path):
-        """What they say is kept once the last deletion is over is in the file that is there."""
+        """Texts reported as kept after the last deletion are in the current file."""
         children = [child("write", str(path), str(n * 10_000), "10000") for n in range(2)]
         said: list[tuple[float, int]] = []
 
@@ -397,7 +397,7 @@ class TestDeleted:
             one.kill()
             thread.join()
             one.communicate()
-        texts = by_ref(*(text_of(number) for heard, number in said if heard > over))
+        texts = by_ref(*(text_of(number) for received, number in said if received > over))
         assert texts
         store = SQLiteStore(path)
         assert store.readable_refs(texts, OWNER) == texts.keys()

@@ -39,7 +39,7 @@ def render(conversation: Conversation) -> dict[str, Any]:
     if conversation.form % 3 == 1:
         edit = {"type": "clear_thinking_20251015", "keep": "all"}
         request["context_management"] = {"edits": [edit]}
-    _mark(request, conversation)
+    _place_breakpoints(request, conversation)
     return request
 
 
@@ -134,7 +134,7 @@ class _Writer:
             self._say("user", pick(step.form, answers, answers, answers[::-1]))
 
     def _opening(self, step: Step) -> list[Block]:
-        """What stands in front of a step's calls."""
+        """Blocks before a step's calls."""
         blocks: list[Block] = []
         if step.compaction:
             blocks.append(_compaction(step.compaction, step.form))
@@ -272,7 +272,7 @@ def _mcp(server: Server, id: str) -> tuple[Block, Block]:
     }
 
 
-def _mark(request: dict[str, Any], conversation: Conversation) -> None:
+def _place_breakpoints(request: dict[str, Any], conversation: Conversation) -> None:
     """Places cache marks by one client's habit; what lives longer stands in front."""
     early, late = pick(
         conversation.form,
@@ -285,18 +285,20 @@ def _mark(request: dict[str, Any], conversation: Conversation) -> None:
     messages: list[Message] = request["messages"]
     newest = _markable(messages, ("user",))
     uses = [block for block in _markable(messages, ("assistant",)) if block["type"] == "tool_use"]
-    if conversation.marks == 1:  # Claude Code: the system blocks, and the newest block of all
-        marked, tail = heads, newest[-1:]
-    elif conversation.marks == 2:  # opencode: on calls and on results
-        marked, tail = heads[:1], [*uses[-1:], *newest[-2:]]
-    elif conversation.marks == 3:  # Copilot: all four
-        marked, tail = [*request.get("tools", [])[:1], *heads[-1:]], [*uses[-1:], *newest[-1:]]
-    elif conversation.marks == 4:  # the provider's own choice
+    if (
+        conversation.breakpoint_style == 1
+    ):  # Claude Code: the system blocks, and the newest block of all
+        head_blocks, tail = heads, newest[-1:]
+    elif conversation.breakpoint_style == 2:  # opencode: on calls and on results
+        head_blocks, tail = heads[:1], [*uses[-1:], *newest[-2:]]
+    elif conversation.breakpoint_style == 3:  # Copilot: all four
+        head_blocks, tail = [*request.get("tools", [])[:1], *heads[-1:]], [*uses[-1:], *newest[-1:]]
+    elif conversation.breakpoint_style == 4:  # the provider's own choice
         request["cache_control"] = late
         return
     else:
         return
-    for block in marked:
+    for block in head_blocks:
         block["cache_control"] = early
     for block in tail:
         block["cache_control"] = late

@@ -98,7 +98,7 @@ class _Writer:
         )
 
     def _opening(self, step: Step) -> list[Part]:
-        """What stands in front of a step's calls."""
+        """Parts before a step's calls."""
         parts: list[Part] = []
         if step.reasoning:
             parts.append({"text": step.reasoning, "thought": True})

@@ -35,7 +35,7 @@ def pick(form: int, *choices: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool gave back: texts (none: it said nothing), perhaps media, perhaps a failure."""
+    """Result of a tool: texts (none: it is empty), perhaps media, perhaps a failure."""
 
     texts: tuple[str, ...]
     image: bool
@@ -70,7 +70,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the model said in one response, and what its tools answered."""
+    """One response of the model, and the results of its tools."""
 
     note: str | None  # a system message in front of it, where the wire has them
     compaction: str | None  # the provider's own summary of what came before
@@ -84,7 +84,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the user said."""
+    """A user message."""
 
     texts: tuple[str, ...]
     image: bool
@@ -95,7 +95,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the user said and the steps it led to; only the last step may be without calls."""
+    """A user message and its steps; only the last step may be without calls."""
 
     ask: Ask
     steps: tuple[Step, ...]
@@ -113,7 +113,7 @@ class Conversation:
     compacted: str | None  # a summary that stands in place of what was there before
     ids: bool  # whether the wire's optional ids are sent
     signed: bool  # whether reasoning comes with signatures where they are optional
-    marks: int  # which habit of placing cache marks
+    breakpoint_style: int  # which habit of placing cache marks
     form: int
     alone: bool = False  # sent once, and not part of a growing row of requests
     pending: bool = False  # ends right behind the last step's calls
@@ -206,7 +206,7 @@ def _short(draw: DrawFn) -> str:
 
 
 def _long(draw: DrawFn) -> str:
-    """What tools print: many lines, so that a cap of a few hundred characters bites."""
+    """Tool output of many lines, longer than a cap of a few hundred characters."""
     return draw(_from_long)(draw(_counts))
 
 
@@ -273,7 +273,7 @@ def _server(draw: DrawFn) -> Server:
 
 
 def _ask(draw: DrawFn) -> Ask:
-    """What the user says."""
+    """Strategy of user messages."""
     odds = _Odds(draw)
     texts = (_short(draw), _long(draw)) if odds.one_in(3) else (_short(draw),)
     media = odds.one_in(6), odds.one_in(9)
@@ -281,7 +281,7 @@ def _ask(draw: DrawFn) -> Ask:
 
 
 def _turn(draw: DrawFn) -> Turn:
-    """What the user said and what came of it."""
+    """Strategy of turns: a user message and its steps."""
     ask = _ask(draw)
     made = [_step(draw, calling=True) for _ in range(draw(_few))]
     if not made or draw(st.booleans()):
@@ -312,7 +312,7 @@ def conversations(draw: DrawFn) -> Conversation:
         compacted=_short(draw) if odds.one_in(8) else None,
         ids=odds.one_in(2),
         signed=odds.one_in(2),
-        marks=draw(forms) % 5,
+        breakpoint_style=draw(forms) % 5,
         form=draw(forms),
         alone=True,
     )

@@ -33,8 +33,8 @@ def render(conversation: Conversation) -> dict[str, Any]:
         request["tool_choice"] = "auto"
     if conversation.form % 2:
         request |= {"stream": True, "stream_options": {"include_usage": True}}
-    if conversation.marks == 1:
-        _mark(request["messages"])
+    if conversation.breakpoint_style == 1:
+        _place_breakpoints(request["messages"])
     return request
 
 
@@ -190,7 +190,7 @@ def _image() -> Part:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
 
 
-def _mark(messages: list[Message]) -> None:
+def _place_breakpoints(messages: list[Message]) -> None:
     """Puts an explicit breakpoint on the newest text part that may carry one."""
     for message in reversed(messages):
         content = message.get("content")

@@ -45,7 +45,7 @@ def words(text: str) -> int:
 
 
 def called(tool: str, arguments: str, result: str) -> CallSummary:
-    """What a call of a tool of its own did."""
+    """Summary of a call of a custom tool."""
     call = Part(NO_REF, "call", "model", arguments, tool)
     return summarize_call(
         call, TOOLS.use_of(tool, arguments), Part(NO_REF, "result", "tool", result)

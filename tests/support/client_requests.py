@@ -17,14 +17,14 @@ Path = tuple[Any, ...]
 
 EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
-MARKS = ("cache_control", "prompt_cache_breakpoint")
+BREAKPOINT_FIELDS = ("cache_control", "prompt_cache_breakpoint")
 TURNS = 5
 LONG = [1, 3, 4]  # the turns whose result is over the cap
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
 def printed(turn: int) -> str:
-    """What a tool printed in this turn: over the cap in some, short in the others."""
+    """Output of a tool in this turn: over the cap in some, short in the others."""
     lines = 1_250 if turn in LONG else 20
     return "\n".join(
         f"{turn}:{n} — gauge {n * 37 % 101} reads {n * 13 % 997} mm" for n in range(lines)
@@ -51,7 +51,7 @@ def picture() -> dict[str, Any]:
     return {"type": "image", "source": source}
 
 
-def mark_last(message: dict[str, Any], mark: Any = EPHEMERAL) -> None:
+def place_last_breakpoint(message: dict[str, Any], mark: Any = EPHEMERAL) -> None:
     """A cache mark on the last block of a message, as clients move it along."""
     if isinstance(message["content"], str):
         message["content"] = [text(message["content"])]
@@ -79,7 +79,7 @@ def claude_code_turn(turn: int) -> Turn:
 
 def claude_code(history: Turn) -> dict[str, Any]:
     """Two marks on system blocks and one on the last result, which moves every turn."""
-    mark_last(history[-1] if len(history) > 2 else history[0])
+    place_last_breakpoint(history[-1] if len(history) > 2 else history[0])
     return {
         "model": "claude-opus-4-8",
         "max_tokens": 32_000,
@@ -118,7 +118,7 @@ def opencode_anthropic_turn(turn: int) -> Turn:
 def opencode_anthropic(history: Turn) -> dict[str, Any]:
     """Marks on two system blocks, on the last call and on the last result."""
     for message in history[-2:]:
-        mark_last(message)
+        place_last_breakpoint(message)
     return {
         "model": "claude-sonnet-4-5",
         "max_tokens": 32_000,
@@ -136,7 +136,7 @@ def opencode_anthropic(history: Turn) -> dict[str, Any]:
 def copilot_anthropic(history: Turn) -> dict[str, Any]:
     """Four marks: the last tool, the system prompt, and two in the history."""
     for message in (history[0], history[-1]):
-        mark_last(message)
+        place_last_breakpoint(message)
     tools = [
         {"name": "bash", "description": "Run it", "input_schema": SCHEMA},
         {"name": "view", "description": "Look", "input_schema": SCHEMA, "cache_control": EPHEMERAL},
@@ -195,7 +195,7 @@ def streaming_chat(model: str) -> Callable[[Turn], dict[str, Any]]:
 def openhands(history: Turn) -> dict[str, Any]:
     """No stream; marks on the system prompt and on the two newest messages that are not its own."""
     for message in (history[0], history[-1]):
-        mark_last(message)
+        place_last_breakpoint(message)
     return {"model": "litellm_proxy/claude-sonnet-4-5", "messages": history, "tools": CHAT_TOOLS}
 
 
@@ -350,13 +350,13 @@ def gemini_cli(history: Turn) -> dict[str, Any]:
 
 
 class Client(Struct, frozen=True):
-    """How one client writes a request, and how its history grows."""
+    """Request format of one client, and the growth of its history."""
 
     format: FormatName
     request: Callable[[Turn], dict[str, Any]]
     start: Turn
     turn: Callable[[int], Turn]
-    marks: int = 0
+    breakpoints: int = 0
     separators: tuple[str, str] = (",", ":")  # JavaScript's; Python's own are wider
 
 
@@ -437,19 +437,27 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
-def marks(request: dict[str, Any]) -> dict[Path, Any]:
-    """Where cache marks stand, and which."""
-    return {path: leaf for path, leaf in leaves(request) if any(name in path for name in MARKS)}
+def breakpoints(request: dict[str, Any]) -> dict[Path, Any]:
+    """Cache breakpoints with their places."""
+    return {
+        path: leaf
+        for path, leaf in leaves(request)
+        if any(name in path for name in BREAKPOINT_FIELDS)
+    }
 
 
-def unmarked(value: Any) -> Any:
+def without_breakpoints(value: Any) -> Any:
     """A JSON value without its cache marks; one text block is the text it holds."""
     if isinstance(value, list):
-        items = [unmarked(item) for item in value]
+        items = [without_breakpoints(item) for item in value]
         alone = (
             len(items) == 1 and isinstance(items[0], dict) and items[0].keys() == {"type", "text"}
         )
         return items[0]["text"] if alone else items
     if not isinstance(value, dict):
         return value
-    return {key: unmarked(inner) for key, inner in value.items() if key not in MARKS}
+    return {
+        key: without_breakpoints(inner)
+        for key, inner in value.items()
+        if key not in BREAKPOINT_FIELDS
+    }

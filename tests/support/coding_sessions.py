@@ -136,7 +136,7 @@ def requests_of(body: dict[str, Any], field: str) -> list[dict[str, Any]]:
 
 
 def _is_sent(message: Any, next_message: Any) -> bool:
-    """Whether a request ends between these two."""
+    """Return whether a request ends between these two."""
     return not _by_model(message) and _by_model(next_message)
 
 

@@ -118,7 +118,7 @@ def test_so_does_the_marker_of_a_cap(format: str) -> None:
 
 
 def fetched(format: str, back: Exchange, policy: Policy = STUB) -> list[str]:
-    """What results say after a long one was cut, brought back, and long since seen again."""
+    """Texts of results after a long one was cut, brought back, and seen again long ago."""
     steps = [
         "go", [Exchange(LINES, id="a")], [Exchange("one", id="b")], [back],
         [Exchange("two", id="d")], "well?", [Exchange("three", id="e")],

@@ -1,4 +1,4 @@
-"""What it takes to drive an agent, and what the upstream says to each of them."""
+"""Definitions of the driven agents, and the responses of the upstream to each of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Left = Iterator[tuple[str, str]]  # name of the fixture, and its text
 
 @dataclass(frozen=True)
 class Run:
-    """Where an agent was installed, and where the upstream listens."""
+    """Folder of an installed agent, and address of the upstream."""
 
     folder: Path
     url: str
@@ -76,7 +76,7 @@ SAID: dict[str, dict[str, str]] = {
 
 
 def texts(body: dict[str, Any], role: str = "user") -> str:
-    """What was said in this role, as JSON."""
+    """Texts of this role, as JSON."""
     history = body.get("messages") or body.get("input") or body.get("contents") or []
     return json.dumps([one for one in history if one.get("role") == role])
 

@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def drive(agent: Agent, folder: Path) -> tuple[list[Received], dict[str, str]]:
-    """What the upstream got, and what the agent left, each under its name."""
+    """Requests that the upstream got and files that the agent left, each under its name."""
     for place in (HOME, MAZE):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)

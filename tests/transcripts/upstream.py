@@ -21,7 +21,7 @@ _AGENT_ID = re.compile(r'agent_id\\*": ?\\*"([0-9a-f-]{36})')  # as Codex names 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says to one request."""
+    """Response of the model to one request."""
 
     text: str = ""
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()  # tool (space.tool) and arguments

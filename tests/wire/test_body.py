@@ -19,11 +19,14 @@ from respool.wire.base import NewMessage, SourceRun
 from respool.wire.body import read_body
 from tests.strategies import arbitrary_json
 
-MARK = {"type": "ephemeral"}
+EPHEMERAL = {"type": "ephemeral"}
 MESSAGES: list[Any] = [
     {"role": "user", "content": "hello"},
     {"role": "assistant", "content": [{"type": "text", "text": 'say "messages": [1, 2]'}]},
-    {"role": "user", "content": [{"type": "text", "text": "größe", "cache_control": MARK}]},
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "größe", "cache_control": EPHEMERAL}],
+    },
 ]
 REQUEST = {
     "model": "claude-opus-5-5",

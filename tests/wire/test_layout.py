@@ -30,7 +30,7 @@ from respool.wire.layout import (
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json
 
-MARK = {"type": "ephemeral"}
+EPHEMERAL = {"type": "ephemeral"}
 STYLES: dict[str, dict[str, Any]] = {
     "compact": {"separators": (",", ":")},
     "spaced": {},
@@ -41,7 +41,7 @@ FIELDS = {"messages": "messages", "input": "input", "contents": "contents"}
 
 
 def said(number: int, words: str = "said", marked: bool = False) -> dict[str, Any]:
-    mark = {"cache_control": MARK} if marked else {}
+    mark = {"cache_control": EPHEMERAL} if marked else {}
     text = f"{words} {number} " + "and so on " * 40
     return {"role": "user", "content": [{"type": "text", "text": text, **mark}]}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from respool.wire.message_identity import count_breakpoints, identity_bytes, strip_breakpoints
 from tests.strategies import arbitrary_json
 
-MARK = {"type": "ephemeral"}
+EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 STYLES: dict[str, dict[str, Any]] = {
     "compact": {"separators": (",", ":")},
@@ -62,7 +62,7 @@ MESSAGES: dict[str, Any] = {
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("position", [0, 1, 3])
 @pytest.mark.parametrize("name", ["cache_control", "prompt_cache_breakpoint"])
-@pytest.mark.parametrize("mark", [MARK, HOUR, None, {"a": {"b": ["}", 1]}}, "on"], ids=repr)
+@pytest.mark.parametrize("mark", [EPHEMERAL, HOUR, None, {"a": {"b": ["}", 1]}}, "on"], ids=repr)
 @pytest.mark.parametrize("around", MESSAGES)
 def test_a_mark_leaves_no_trace(
     around: str, mark: Any, name: str, position: int, style: str
@@ -77,7 +77,12 @@ def test_a_mark_leaves_no_trace(
 
 @pytest.mark.parametrize("style", STYLES)
 def test_two_marks_of_one_block_leave_no_trace(style: str) -> None:
-    marked = {"cache_control": MARK, "prompt_cache_breakpoint": MARK, **BLOCK, "id": 1}
+    marked = {
+        "cache_control": EPHEMERAL,
+        "prompt_cache_breakpoint": EPHEMERAL,
+        **BLOCK,
+        "id": 1,
+    }
     raw = written({"role": "user", "content": [marked, {**marked}]}, style)
     bare = {**BLOCK, "id": 1}
     assert identity_bytes(raw, msgspec.json.decode(raw)) == written(
@@ -102,7 +107,7 @@ def test_nothing_marked_nothing_copied() -> None:
 def test_untouched_blocks_are_shared() -> None:
     message = {
         "role": "user",
-        "content": [BLOCK, {"type": "text", "text": "a", "cache_control": MARK}],
+        "content": [BLOCK, {"type": "text", "text": "a", "cache_control": EPHEMERAL}],
     }
     before = copy.deepcopy(message)
     bare = strip_breakpoints(message)

@@ -173,9 +173,9 @@ def test_it_is_judged_and_mended_as_well(format: str):
     text = {"gemini": {"role": "user", "parts": [{"text": "Go on."}]}}
     cut.append(text.get(format, {"role": "user", "content": "Go on."}))
     assert respool.check(cut) != []
-    mended = respool.repair(cut)
-    assert respool.check(mended.request) == []
-    assert mended.request[1] is history[1]
+    repaired = respool.repair(cut)
+    assert respool.check(repaired.request) == []
+    assert repaired.request[1] is history[1]
 
 
 def test_what_an_sdk_keeps_to_itself_is_not_sent():

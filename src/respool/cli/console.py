@@ -180,8 +180,8 @@ def _print_table(console: Console, section: Table) -> None:
     if _min_width(section) <= console.width:
         _print_columns(console, section)
     else:
-        told = "\n\n".join(_stack_cells(section, row) for row in section.rows)
-        console.print(Text(told), soft_wrap=True)
+        stacked = "\n\n".join(_stack_cells(section, row) for row in section.rows)
+        console.print(Text(stacked), soft_wrap=True)
 
 
 def _stack_cells(section: Table, row: tuple[str, ...]) -> str:

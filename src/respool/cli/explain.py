@@ -152,9 +152,9 @@ def _edit_table(report: respool.Report, folded: FoldedRequest | None) -> Table:
     for edit in report.edits:
         if isinstance(edit, Advise):
             continue
-        told = (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}")
+        cells = (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}")
         first, *more = _original_refs(edit, folded) or [""]
-        rows += [(*told, first), *(("", "", "", "", ref) for ref in more)]
+        rows += [(*cells, first), *(("", "", "", "", ref) for ref in more)]
     columns = ("place", "reason", "evidence", "saved", "original")
     return Table("Edits", columns, rows, frozenset({"saved"}), frozenset({"original"}))
 

@@ -136,8 +136,8 @@ def _scan(file: str, format: str | None, tools: Tools) -> _Scan:
     except PassedThrough as error:
         raise CommandError(f"{display_name(file)}: {error}") from None
     except RespoolError as error:
-        told = f"This is no transcript{why}, and no request: {error}"
-        raise CommandError(f"{display_name(file)}: {told}") from None
+        reason = f"This is no transcript{why}, and no request: {error}"
+        raise CommandError(f"{display_name(file)}: {reason}") from None
 
 
 def _scan_transcript(file: str, tools: Tools) -> tuple[_Scan, str]:

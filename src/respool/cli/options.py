@@ -128,8 +128,8 @@ def _parse_setting(key: str, text: str) -> object:
     try:
         return getattr(respool.Policy.from_env({variable: text}), key)
     except PolicyError as error:
-        told = str(error).removeprefix(f"environment {variable}: ")
-        raise PolicyError(f"--set: {told}") from None
+        reason = str(error).removeprefix(f"environment {variable}: ")
+        raise PolicyError(f"--set: {reason}") from None
 
 
 def read_input(file: str) -> bytes:

@@ -239,15 +239,15 @@ def _describe_empty(found: RunResult, paths: Sequence[str], wanted: RunRequest) 
         return "There is no session to replay."
     places = ", ".join(_searched_folders(wanted.agents))
     since = "" if wanted.since is None else " from that time"
-    told = f"There is no transcript{since} on this machine. Looked in {places}; name a PATH to"
-    return escape_unprintable(f"{told} read others.")
+    message = f"There is no transcript{since} on this machine. Looked in {places}; name a PATH to"
+    return escape_unprintable(f"{message} read others.")
 
 
 def _describe_unwanted(count: int, wanted: RunRequest) -> str:
     """Explain that no session matches the options."""
     agents = f"is of {' or '.join(wanted.agents)}" if wanted.agents else ""
     since = "" if wanted.since is None else "ended after that time"
-    which = " and ".join(told for told in (agents, since) if told)
+    which = " and ".join(condition for condition in (agents, since) if condition)
     return f"Of {pluralize(count, 'session')}, none {which}."
 
 

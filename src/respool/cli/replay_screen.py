@@ -82,27 +82,27 @@ def _headline(replay: Replay) -> Iterator[str]:
     yield f"{_format_tokens(bill.tokens)} tokens were sent{share}."
     yield f"The prompts come to {_format_bill(bill)}{_unpriced(sessions)}."
     if replay.duplicates:
-        told = pluralize(replay.duplicates, "repetition")
-        yield f"{told} of requests, as forks and copies of sessions have them, left out."
+        repetitions = pluralize(replay.duplicates, "repetition")
+        yield f"{repetitions} of requests, as forks and copies of sessions have them, left out."
 
 
 def _parts(sessions: Sequence[SessionResult]) -> str:
     """Other parts of the conversations."""
     agents = len({(one.source, one.id) for one in sessions if one.parent is not None})
     later = sum(one.segment > 0 for one in sessions)
-    told = [
+    counts = [
         *([pluralize(agents, "sub-agent")] if agents else []),
         *([pluralize(later, "compaction")] if later else []),
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(counts)})" if counts else ""
 
 
 def _agents(sessions: Sequence[SessionResult]) -> str:
     """Agents with the most sessions."""
     agents = Counter(one.agent for one in sessions).most_common()
-    told = [f"{_truncate(agent)} {count:,}" for agent, count in agents[:_MAX_AGENTS]]
-    more = len(agents) - len(told)
-    return ", ".join([*told, *([pluralize(more, "other")] if more else [])])
+    counts = [f"{_truncate(agent)} {count:,}" for agent, count in agents[:_MAX_AGENTS]]
+    more = len(agents) - len(counts)
+    return ", ".join([*counts, *([pluralize(more, "other")] if more else [])])
 
 
 def _period(sessions: Sequence[SessionResult]) -> str:

@@ -196,16 +196,16 @@ def _end_line(
     observe: bool,
 ) -> str:
     """Line after the end: requests, savings, dashboard."""
-    told = totals.sentences(observed=observe)
+    sentences = totals.sentences(observed=observe)
     if warnings.count:
-        told.append(
+        sentences.append(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"
         )
     if not totals.requests and setup.applied:
-        told.append("it may be told elsewhere where to go: docs/start/run.md")
+        sentences.append("it may be told elsewhere where to go: docs/start/run.md")
     if totals.requests:
-        told.append(f"the dashboard was at {address}, and respool serve shows it again")
-    return "; ".join(told)
+        sentences.append(f"the dashboard was at {address}, and respool serve shows it again")
+    return "; ".join(sentences)
 
 
 def _print_note(line: str) -> None:
@@ -299,9 +299,13 @@ def _wait(process: subprocess.Popen[bytes], pending: list[int]) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         while (status := process.poll()) is None:
-            told = signal.sigtimedwait(held, _POLL_INTERVAL)
-            if told is not None and told.si_signo != signal.SIGCHLD and _is_from_process(told):
-                _send(process, told.si_signo)
+            received = signal.sigtimedwait(held, _POLL_INTERVAL)
+            if (
+                received is not None
+                and received.si_signo != signal.SIGCHLD
+                and _is_from_process(received)
+            ):
+                _send(process, received.si_signo)
         return status
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -23,7 +23,7 @@ _HORIZON_RATIO = 0.5  # of those so far
 _MIN_HORIZON = 40.0  # the median, however many there were
 # The cost of a lost turn: the model asks again, in so many tokens, and carries the answer.
 _ANSWER_TOKENS, _QUESTION_TOKENS, _OUTPUT_PRICE = 1_500, 150, 5.0
-_MAX_RISK = 0.01  # lost turns for each token, whatever one costs
+_MAX_RISK = 0.01  # lost turns for each token, at any token price
 
 
 class BoundaryTerms(Struct, frozen=True, gc=False):

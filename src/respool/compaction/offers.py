@@ -238,7 +238,7 @@ def _validate_replacement(edit: Replace, view: View) -> None:
 
 
 def _validate_arguments(edit: Replace, part: Part, view: View) -> None:
-    """Arguments are an object wherever they were one, and those of a call that writes stay."""
+    """Keep arguments an object if they were one, and keep those of a call that writes."""
     ordinal = view.transcript.exchange_of[edit.part]
     if ordinal < 0 or view.use(ordinal).can_write:
         raise UnsoundOffer(

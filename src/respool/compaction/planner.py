@@ -358,7 +358,7 @@ def price_without_risk(
 
 
 def is_mandatory(offer: Offer) -> bool:
-    """Return whether a limit demands an offer, whatever it costs."""
+    """Return whether a limit requires an offer regardless of its cost."""
     return offer.edit.reason in _MANDATORY_REASONS
 
 

@@ -30,7 +30,7 @@ from .state import RepairedStep, RowChanges, SettledRows, State
 
 
 def row_changes(state: State) -> dict[int, RowChanges]:
-    """The edits in force by row, sorted out anew only when there are others."""
+    """The edits in force by row, grouped again only when they change."""
     outgoing = state.rendered.shared
     if outgoing.changes is None:
         changes = group_changes(state)
@@ -43,9 +43,9 @@ def row_changes(state: State) -> dict[int, RowChanges]:
 
 
 def group_changes(state: State) -> dict[int, RowChanges]:
-    """The edits in force, sorted by the rows they touch."""
+    """Group the edits in force by the rows they touch."""
     found: defaultdict[int, RowChanges] = defaultdict(RowChanges)
-    gone: set[int] = set()
+    removed: set[int] = set()
     for edit in state.edits.by_part.values():
         match edit:
             case Replace():
@@ -53,20 +53,20 @@ def group_changes(state: State) -> dict[int, RowChanges]:
             case PlaceBreakpoint():
                 found[edit.ref.row].breakpoints += (edit,)
             case DropExchange():
-                gone.update(touched_parts(edit, state.transcript))
-                _mark_unbound(
+                removed.update(touched_parts(edit, state.transcript))
+                _unbind_unit(
                     found, state.transcript, state.transcript.exchanges[edit.exchange].unit
                 )
             case DropReasoning():
-                gone.update(touched_parts(edit, state.transcript))
-                _mark_unbound(found, state.transcript, edit.unit)
-            case Advise():  # stands beside these
+                removed.update(touched_parts(edit, state.transcript))
+                _unbind_unit(found, state.transcript, edit.unit)
+            case Advise():  # kept apart, in `state.edits.advice`
                 continue
             case _:
                 assert_never(edit)
     for advice in state.edits.advice.values():
         found[advice.ref.row].advised += (advice,)
-    for position in sorted(gone):
+    for position in sorted(removed):
         part = state.transcript.parts[position]
         found[part.ref.row].removed += (part,)
     return dict(found)
@@ -84,8 +84,8 @@ def _find_variable_rows(changes: Mapping[int, RowChanges], parts: Sequence[Part]
     }
 
 
-def _mark_unbound(found: defaultdict[int, RowChanges], index: TranscriptIndex, number: int) -> None:
-    """Remove references to the reasoning from the model's output in a unit that loses it."""
+def _unbind_unit(found: defaultdict[int, RowChanges], index: TranscriptIndex, number: int) -> None:
+    """Flag the rows of a unit that loses its reasoning, so that references to it are removed."""
     unit = index.units[number]
     if unit.reasoning:
         for part in index.parts[unit.parts[0] : unit.answers_from]:
@@ -105,14 +105,16 @@ def repaired_rows(
     breakpoint_rows = body.breakpoint_rows() if state.repairs.steps else ()
     for record in state.repairs.steps:
         first = bisect_left(breakpoint_rows, record.at)
-        carries = (
+        has_breakpoints = (
             first < len(breakpoint_rows) and breakpoint_rows[first] < record.at + record.length
         )
         known = all(row in state.rendered.encoded and row not in rebuilt for row in record.changed)
-        varies = carries or record.is_variable
-        changed = record.changed if known and not varies else _repair_again(body, record, context)
+        is_varying = has_breakpoints or record.is_variable
+        changed = (
+            record.changed if known and not is_varying else _repair_again(body, record, context)
+        )
         rows.update(changed)
-        if varies:
+        if is_varying:
             varying.update(changed)
     return rows, varying
 
@@ -133,7 +135,7 @@ def apply_row_changes(
 ) -> JSON | None:
     """One message with its edits: texts replaced, advice added, breakpoints placed, parts removed.
 
-    Images and files come first: where they stand may shift when a text beside them changes.
+    Images and files come first: their path may shift when a text beside them changes.
     """
     lines = {one.part: one.text for one in change.advised}
     for edit in sorted(change.replaced, key=lambda one: parts[one.part].kind != "media"):
@@ -149,9 +151,9 @@ def apply_row_changes(
     return codec.remove(message, change.removed) if change.removed else message
 
 
-_REMOVED_ROW = b""  # what is remembered of a row of which nothing is left
-_SEAM_ROWS = 2  # untouched rows: one may be joined to what is before, the next one never is
-_MIN_SETTLED_ROWS = 32  # rows that are settled at once where every other one is touched
+_REMOVED_ROW = b""  # the cached bytes of a row that edits removed
+_SEAM_ROWS = 2  # untouched rows: the first may be joined to the row before, the second never is
+_MIN_SETTLED_ROWS = 32  # fewer rows are not settled where untouched runs are short
 
 
 def project(body: RequestBody, state: State, context: Context) -> tuple[list[Piece], list[Repair]]:
@@ -162,8 +164,11 @@ def project(body: RequestBody, state: State, context: Context) -> tuple[list[Pie
         return pieces, []
     pieces, limited = projection.limit_breakpoints(pieces, context)
     names = {row: reference(text) for row, text in projection.shortened().items()}
-    ended = name_originals(projection.ending.repairs, names)
-    return pieces, [*(one.with_source_place(state.repairs.sources) for one in ended), *limited]
+    end_repairs = name_originals(projection.end_repair.repairs, names)
+    return pieces, [
+        *(one.with_source_place(state.repairs.sources) for one in end_repairs),
+        *limited,
+    ]
 
 
 def originals_at_end(body: RequestBody, state: State, context: Context) -> dict[str, str]:
@@ -185,22 +190,22 @@ class _Projector:
         self._codec = context.codec
         self._changes = row_changes(state)
         self._variable_rows: Collection[int] = state.rendered.shared.variable_rows
-        self._before_gone = state.rendered.shared.rows_before_removed
+        self._before_removed = state.rendered.shared.rows_before_removed
         self._place_own_breakpoint(context)
-        self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
-        self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
-        self._anew: dict[int, Piece] = {}  # pieces of the rows that are encoded each time
-        self._joined: list[Piece] = []  # joined because a row between them is gone
-        self._same = 0  # leading pieces reused from the last request
+        self._cached_rows: dict[int, int] = {}  # rows with cached bytes, by source message
+        self._run: list[JSON] = []  # the messages to merge into the last piece, if several
+        self._encoded_anew: dict[int, Piece] = {}  # pieces of the rows that are encoded each time
+        self._joined: list[Piece] = []  # joined because a row between them was removed
+        self._reused_count = 0  # leading pieces reused from the last request
         self._breakpoint_rows = set(body.breakpoint_rows())
-        rebuilt = {*self._changes, *self._variable_rows, *self._before_gone}
+        rebuilt = {*self._changes, *self._variable_rows, *self._before_removed}
         self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
-        self.ending = self._end(context) if context.policy.repair else EndRepair()
-        if not self._repaired.keys().isdisjoint(self.ending.changed_rows()):
-            rebuilt |= self.ending.changed_rows()
+        self.end_repair = self._repair_end(context) if context.policy.repair else EndRepair()
+        if not self._repaired.keys().isdisjoint(self.end_repair.changed_rows()):
+            rebuilt |= self.end_repair.changed_rows()
             self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
-            self.ending = self._end(context)
-        self._ended = self.ending.changed_rows()
+            self.end_repair = self._repair_end(context)
+        self._end_rows = self.end_repair.changed_rows()
 
     def _place_own_breakpoint(self, context: Context) -> None:
         """Place a cache breakpoint before the last epoch, where one more is allowed."""
@@ -222,119 +227,119 @@ class _Projector:
             self._variable_rows = {*self._variable_rows, row}
 
     def _is_gone(self, part: int) -> bool:
-        """Return whether nothing of a part is left to carry a breakpoint."""
+        """Return whether a part is removed and cannot carry a breakpoint."""
         state = self._state
         return part in state.edits.claimed and not isinstance(
             state.edits.by_part.get(part), Replace
         )
 
     def pieces(self) -> list[Piece]:
-        """The messages in order; runs of untouched ones are only named."""
-        sources, inserts = self._state.repairs.sources, self.ending.inserts
-        touched = self._changes.keys() | self._repaired.keys() | self._ended
+        """The messages in order; runs of untouched ones are named by range."""
+        sources, inserts = self._state.repairs.sources, self.end_repair.inserts
+        touched = self._changes.keys() | self._repaired.keys() | self._end_rows
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
         first_breakpoint = min(self._breakpoint_rows & touched, default=len(sources))
-        row, seam, calm = start, False, (start, 0, SourceRun(0, 0))
+        row, seam, stable = start, False, (start, 0, SourceRun(0, 0))
         for stop in stops[bisect_left(stops, row) :]:
             if row < stop:
-                is_calm = stop <= first_breakpoint and (not seam or stop - row >= _SEAM_ROWS)
-                self._keep(pieces, row, stop, seam)
+                is_stable = stop <= first_breakpoint and (not seam or stop - row >= _SEAM_ROWS)
+                self._append_untouched(pieces, row, stop, seam)
                 seam = False
-                calm = (stop, len(pieces), pieces[-1]) if is_calm else calm
-            piece = self._changed(stop) if stop in touched else self._kept(stop)
+                stable = (stop, len(pieces), pieces[-1]) if is_stable else stable
+            piece = self._changed_piece(stop) if stop in touched else self._source_run(stop)
             seam = piece is None or seam
             if piece is not None:
                 self._append(pieces, piece, seam=seam)
                 if stop in self._variable_rows:
-                    self._anew[stop] = piece
+                    self._encoded_anew[stop] = piece
                 for message in inserts.get(stop, ()):
                     self._append(pieces, NewMessage(None, message), seam=False)
                 seam = False
             row = stop + 1
         if start < row <= len(sources) - _SEAM_ROWS:
-            self._keep(pieces, row, row + _SEAM_ROWS, seam)
+            self._append_untouched(pieces, row, row + _SEAM_ROWS, seam)
             row, seam = row + _SEAM_ROWS, False
             self._settle(pieces, row)
-        elif calm[0] - start >= _MIN_SETTLED_ROWS:
-            self._settle([*pieces[: calm[1] - 1], calm[2]], calm[0])
+        elif stable[0] - start >= _MIN_SETTLED_ROWS:
+            self._settle([*pieces[: stable[1] - 1], stable[2]], stable[0])
         if row < len(sources):
-            self._keep(pieces, row, len(sources), seam)
+            self._append_untouched(pieces, row, len(sources), seam)
         self._close_run(pieces)
         return pieces
 
     def _settled(self) -> tuple[list[Piece], int]:
-        """The pieces that are known to be the same as the last time, and the first row after."""
+        """The pieces reused from the last request, and the first row after them."""
         known, boundaries = self._state.rendered.shared.settled, self._state.prefix.boundaries
         if known is None or not self._can_settle(known.end):
             return [], 0
         if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
-            return [], 0  # of another history that begins in the same way
-        if known.lasting != self._first_lasting(known.end):
-            return [], 0  # what the end needed there, it needs no more
+            return [], 0  # they belong to another history with the same beginning
+        if known.first_recurring != self._first_recurring(known.end):
+            return [], 0  # the repair of the end has changed
         if not self._breakpoint_rows.isdisjoint(
             known.changed_sources
         ) or not self._rebuild_variable_rows(known):
             return [], 0
         pieces = list(known.pieces)
         for row, at in known.variable_pieces.items():
-            pieces[at] = self._anew[row]
-        self._same = len(pieces)
+            pieces[at] = self._encoded_anew[row]
+        self._reused_count = len(pieces)
         return pieces, known.end
 
     def _rebuild_variable_rows(self, known: SettledRows) -> bool:
-        """Build the rows that are encoded each time; return whether they are the same as before."""
+        """Encode the variable rows again; return whether the settled pieces can hold them."""
         if any(row < known.end and row not in known.variable_pieces for row in self._variable_rows):
             return False
         for row in known.variable_pieces:
-            piece = self._changed(row) if row in self._changes else None
+            piece = self._changed_piece(row) if row in self._changes else None
             if piece is None or isinstance(piece, SourceRun):
                 return False
-            self._anew[row] = piece
+            self._encoded_anew[row] = piece
         return True
 
-    def _first_lasting(self, end: int) -> int:
-        """The first row that the end changes as long as it needs that; `end`: none before it is.
+    def _first_recurring(self, end: int) -> int:
+        """The first row of a recurring repair of the end; `end`: there is none before it.
 
-        As long as that row is changed, so are all behind it that were.
+        While that row is changed, all rows after it that were changed stay changed.
         """
-        return min(next(iter(self.ending.recurring_changes), end), end)
+        return min(next(iter(self.end_repair.recurring_changes), end), end)
 
     def _can_settle(self, end: int) -> bool:
         """Return whether only an edit can change the rows before this one."""
-        changing = (self.ending.changes, self.ending.inserts)
+        changing = (self.end_repair.changes, self.end_repair.inserts)
         return not self._state.repairs.steps and not any(
             row < end for rows in changing for row in rows
         )
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
-        """Remember the pieces of the rows before this one, all of their bytes included."""
-        state, anew = self._state, self._variable_pieces(pieces, end)
-        if anew is None or not self._can_settle(end):
+        """Store the pieces of the rows before this one, with their bytes."""
+        state, variable = self._state, self._variable_pieces(pieces, end)
+        if variable is None or not self._can_settle(end):
             return
         encoded = [
             one if isinstance(one, SourceRun) else self._encoded_piece(one) for one in pieces
         ]
-        whole = {
+        untouched = {
             at for one in pieces if isinstance(one, SourceRun) for at in range(one.start, one.stop)
         }
-        loose = frozenset(range(end)) - whole
-        if self._breakpoint_rows.isdisjoint(loose) and None not in encoded:
+        changed_sources = frozenset(range(end)) - untouched
+        if self._breakpoint_rows.isdisjoint(changed_sources) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
             state.rendered.shared.settled = SettledRows(
                 end=end,
                 pieces=settled,
-                changed_sources=loose,
+                changed_sources=changed_sources,
                 steps=len(state.prefix.boundaries),
                 prefix=state.prefix.hash,
-                variable_pieces=anew,
-                lasting=self._first_lasting(end),
+                variable_pieces=variable,
+                first_recurring=self._first_recurring(end),
             )
 
     def _variable_pieces(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
-        """Pieces of the rows before this one that are encoded each time; None: not one each.
+        """Positions of the pieces of variable rows before this one; None: a row has no own piece.
 
-        A row that hangs together with another one cannot be put in its place alone.
+        A row that was joined to another one cannot be replaced alone.
         """
         rows = [row for row in self._variable_rows if row < end]
         if not rows:
@@ -343,14 +348,14 @@ class _Projector:
         places = {id(one): at for at, one in enumerate(pieces) if id(one) not in joined}
         found: dict[int, int] = {}
         for row in rows:
-            at = places.get(id(self._anew.get(row)))
+            at = places.get(id(self._encoded_anew.get(row)))
             if at is None:
                 return None
             found[row] = at
         return found
 
     def _encoded_piece(self, piece: NewMessage) -> NewMessage | None:
-        """A changed message as its bytes alone; None: the request has none, and shares nothing."""
+        """A changed message as bytes; None: the body has no bytes and cannot share messages."""
         encoded = piece.encoded
         if encoded is None:
             encoded = self._body.encode(piece.source, piece.message)
@@ -361,7 +366,7 @@ class _Projector:
     def limit_breakpoints(
         self, pieces: list[Piece], context: Context
     ) -> tuple[list[Piece], list[Repair]]:
-        """The pieces with no more cache breakpoints than the provider accepts, in its order."""
+        """Limit the cache breakpoints to the number and order that the provider accepts."""
         at_rows = set(self._body.breakpoint_rows()) | self._own_breakpoints()
         if not at_rows:
             return pieces, []
@@ -391,7 +396,7 @@ class _Projector:
                         if isinstance(one, SourceRun) and one.start in at_rows
                     ]
                     number += len(run) - 1
-            elif piece.source in at_rows or (at >= self._same and _has_breakpoints(piece)):
+            elif piece.source in at_rows or (at >= self._reused_count and _has_breakpoints(piece)):
                 found.append((number, self._last_message(piece)))
             number += 1
         return found
@@ -401,20 +406,20 @@ class _Projector:
         rows = (row for row in self._variable_rows if self._changes[row].breakpoints)
         return {source for row in rows if (source := self._state.repairs.sources[row]) is not None}
 
-    def _kept(self, row: int) -> Piece:
+    def _source_run(self, row: int) -> Piece:
         source = self._state.repairs.sources[row]
-        assert source is not None  # an inserted row is among the repaired ones
+        assert source is not None  # inserted rows are in `_repaired`
         return SourceRun(source, source + 1)
 
-    def _keep(self, pieces: list[Piece], row: int, stop: int, seam: bool) -> None:
-        """Add untouched rows, as few runs of neighbouring source messages."""
+    def _append_untouched(self, pieces: list[Piece], row: int, stop: int, seam: bool) -> None:
+        """Add untouched rows, in as few runs of neighbouring source messages as possible."""
         if seam:
-            self._append(pieces, self._kept(row), seam=True)
+            self._append(pieces, self._source_run(row), seam=True)
             row += 1
         sources = self._state.repairs.sources
         while row < stop:
             first = sources[row]
-            assert first is not None  # as in _kept
+            assert first is not None  # as in _source_run
             end = stop
             if self._state.repairs.steps:  # repair may have moved or dropped a message between
                 end = row + 1
@@ -424,13 +429,13 @@ class _Projector:
             row = end
 
     def _message(self, row: int) -> JSON:
-        """Any row of the repaired history."""
+        """The message of any row of the repaired history."""
         if row in self._repaired:
             return self._repaired[row]
         source = self._state.repairs.sources[row]
         return None if source is None else self._body.message(source)
 
-    def _end(self, context: Context) -> EndRepair:
+    def _repair_end(self, context: Context) -> EndRepair:
         """The repair of the end of the history."""
         count = len(self._state.repairs.sources)
         return (
@@ -442,45 +447,48 @@ class _Projector:
 
     def shortened(self) -> dict[int, str]:
         """The messages of which the repair of the end left something out, by row."""
-        changed = self.ending.changes
+        changed = self.end_repair.changes
         return shortened_messages({row: self._message(row) for row in changed}, [*changed.values()])
 
-    def _changed(self, row: int) -> Piece | None:
-        """The row after all that is done to it; None when nothing of it is left."""
+    def _changed_piece(self, row: int) -> Piece | None:
+        """The row with its repairs and edits; None if they remove all of it."""
         plain = self._can_remember(row)
         known = self._row_cache(row).get(row) if plain else None
         if known is None:
-            return self._rebuilt(row, remember=plain)
+            return self._rebuild(row, remember=plain)
         source = self._state.repairs.sources[row]
         if source is not None:
-            self._known[source] = row
+            self._cached_rows[source] = row
         return NewMessage(source, None, known) if known != _REMOVED_ROW else None
 
     def _row_cache(self, row: int) -> dict[int, bytes]:
         """The cache for the bytes of a row."""
         return (
             self._state.rendered.encoded_at_end
-            if row in self._ended
+            if row in self._end_rows
             else self._state.rendered.encoded
         )
 
     def _can_remember(self, row: int) -> bool:
         """Return whether a row has the same bytes in every request, until an edit changes them.
 
-        One that may be joined to another must be one that can be built again for that.
+        A row that may be joined to another one must be one that can be rebuilt.
         """
         source = self._state.repairs.sources[row]
         return (
-            row not in self.ending.changes  # which say another thing at the next end
+            row not in self.end_repair.changes  # they differ when the history ends elsewhere
             and row not in self._variable_rows
             and row not in self._varying
             and source not in self._breakpoint_rows
-            and (row not in self._before_gone or (source is not None and row not in self._repaired))
+            and (
+                row not in self._before_removed
+                or (source is not None and row not in self._repaired)
+            )
         )
 
-    def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
+    def _rebuild(self, row: int, *, remember: bool) -> Piece | None:
         source = self._state.repairs.sources[row]
-        message = self.ending.message(row) if row in self._ended else self._message(row)
+        message = self.end_repair.message(row) if row in self._end_rows else self._message(row)
         change = self._changes.get(row)
         if change is not None:
             message = apply_row_changes(self._codec, message, change, self._state.transcript.parts)
@@ -489,14 +497,14 @@ class _Projector:
                 self._row_cache(row)[row] = _REMOVED_ROW
             return None
         if source is not None and message is self._body.message(source):
-            return self._kept(row)
+            return self._source_run(row)
         encoded = self._body.encode(source, message)
         if remember and encoded is not None:
             self._row_cache(row)[row] = encoded
         return NewMessage(source, message, encoded)
 
     def _append(self, pieces: list[Piece], piece: Piece, *, seam: bool) -> None:
-        """Add a row; a row that vanished may have left two that must become one."""
+        """Add a row; at a seam, join it to the row before if a removed row separated them."""
         if seam and pieces and self._join(pieces, piece):
             return
         self._close_run(pieces)
@@ -511,16 +519,16 @@ class _Projector:
             pieces.append(piece)
 
     def _join(self, pieces: list[Piece], piece: Piece) -> bool:
-        """Put what must stand there in place of two new neighbours, if they may not stay."""
+        """Join two new neighbours if the provider requires it; return whether it does."""
         before = self._run[-1] if self._run else self._last_message(pieces[-1])
         if self._codec.join(before, self._last_message(piece)) is None:
-            return False  # whatever their encoding
+            return False  # their encoding does not matter
         self._joined += (pieces[-1], piece)
-        piece = self._built(piece)
+        piece = self._with_message(piece)
         if self._run:
             self._run.append(self._last_message(piece))
             return True
-        last = self._built(pieces.pop())
+        last = self._with_message(pieces.pop())
         before, after = self._last_message(last), self._last_message(piece)
         joined = self._codec.join(before, after) or ()
         if isinstance(last, SourceRun) and last.stop - last.start > 1:
@@ -539,21 +547,21 @@ class _Projector:
         return True
 
     def _close_run(self, pieces: list[Piece]) -> None:
-        """Make one message of a run that nothing more is joined to: once, however long it is."""
+        """Merge a complete run into one message, once for the whole run."""
         last = pieces[-1] if self._run else None
         if isinstance(last, NewMessage) and len(self._run) > 2:
             pieces[-1] = NewMessage(last.source, self._codec.merge(self._run))
         self._run = []
 
-    def _built(self, piece: Piece) -> Piece:
-        """A piece with its message: only in that, blocks that did not change have their bytes."""
+    def _with_message(self, piece: Piece) -> Piece:
+        """A piece with its message, whose unchanged blocks keep their bytes."""
         if (
             isinstance(piece, SourceRun)
             or piece.message is not None
-            or piece.source not in self._known
+            or piece.source not in self._cached_rows
         ):
             return piece
-        return self._rebuilt(self._known[piece.source], remember=False) or piece
+        return self._rebuild(self._cached_rows[piece.source], remember=False) or piece
 
     def _last_message(self, piece: Piece) -> JSON:
         """The last message of a piece."""
@@ -565,5 +573,5 @@ class _Projector:
 
 
 def _has_breakpoints(piece: Piece) -> bool:
-    """Return whether a piece has breakpoints of a block that was moved into it."""
+    """Return whether a piece has breakpoints on a block that was moved into it."""
     return isinstance(piece, NewMessage) and count_breakpoints(piece.message) > 0

@@ -130,7 +130,7 @@ class EditSet(Struct):
         return rows
 
     def _advise(self, edit: Advise) -> Collection[int]:
-        """Add advice to a result, beside whatever edit is in force there."""
+        """Add advice to a result, in addition to the edit in force there."""
         self.withdraw_advice(edit.part)
         self.advice[edit.part] = edit
         self.saved += edit.saved
@@ -223,7 +223,7 @@ class SettledRows(Struct, frozen=True, kw_only=True):
     steps: int  # the number of steps read when they were settled
     prefix: bytes  # the hash of the history there
     variable_pieces: dict[int, int]  # rows that are encoded for each request: their pieces' indexes
-    lasting: int  # the first row changed by the repair of the end; `end`: none is
+    first_recurring: int  # the first row changed by the repair of the end; `end`: none is
 
 
 class RenderedRows(Struct):

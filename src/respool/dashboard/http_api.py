@@ -62,7 +62,7 @@ async def send_if_changed(scope: Scope, send: Send, body: bytes) -> None:
 
 
 def is_cross_site(scope: Scope) -> bool:
-    """Report whether the browser marks the request as cross-site, even without an Origin."""
+    """Report whether the browser flags the request as cross-site, even without an Origin."""
     site = dict(scope["headers"]).get(b"sec-fetch-site", b"none")
     return site not in (b"none", b"same-origin")
 

@@ -297,8 +297,8 @@ class DashboardQueries:
         after = parse_time(query, "after") or 0.0
         found = self._store.requests(conversation, None, after=after, limit=_MAX_REQUESTS)
         at = assign_branches(self._store.lineage(conversation, None)) if found else {}
-        told = [{**_public_fields(one), "branch": at.get(one.id, 1)} for one in found]
-        return {"requests": told, "more": len(found) == _MAX_REQUESTS}
+        listed = [{**_public_fields(one), "branch": at.get(one.id, 1)} for one in found]
+        return {"requests": listed, "more": len(found) == _MAX_REQUESTS}
 
     def notable(self, query: Query) -> dict[str, Any]:
         """Requests that broke a prefix, failed, fell back or fetched again, latest first."""
@@ -387,5 +387,5 @@ def _summarize_edit(at: int, one: RecordedEdit, stored: frozenset[str]) -> EditS
 
 def _public_fields(one: Struct | RequestRecord) -> dict[str, Any]:
     """Fields without the owner: not even the hash of a key leaves the store."""
-    told: dict[str, Any] = msgspec.to_builtins(one)
-    return {key: value for key, value in told.items() if key not in _PRIVATE_FIELDS}
+    fields: dict[str, Any] = msgspec.to_builtins(one)
+    return {key: value for key, value in fields.items() if key not in _PRIVATE_FIELDS}

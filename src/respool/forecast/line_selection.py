@@ -115,7 +115,7 @@ def _render_hole(removed: int, names: Sequence[str]) -> list[str]:
 class LineNames:
     """The unique names of lines that may be worth listing, computed lazily.
 
-    `stays` marks the lines that stay in any case; if it is empty, no names are listed.
+    `stays` flags the lines that stay in any case; if it is empty, no names are listed.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ def _keep_needed(
     for line in names.lines:
         size, need = len(lines[line]) + 1, _risk_without_names(expected, line)
         if need > limit * size or stays[line]:
-            continue  # fixed, whatever its names
+            continue  # fixed: its names do not matter
         min_chars, max_chars = names.sizes(line)
         if not max_chars or (not needed[line] and need <= limit * max(1, size - max_chars)):
             continue  # its names do not matter

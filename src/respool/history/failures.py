@@ -266,7 +266,7 @@ def is_write_refused(text: str) -> bool:
     False
     """
     line = _first_line(text)
-    if line[:1] == "{":  # a record, whatever its words
+    if line[:1] == "{":  # a record: its words do not matter
         return _ERROR_RECORD.match(line) is not None
     failed_word = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
     return _NOT_WRITTEN.search(line) is not None or (

@@ -398,7 +398,7 @@ def _call_tool(
         return _error_result(str(error))
     except RespoolError as error:
         return _error_result(f"{error} Run the tool again whose result is needed.")
-    except Exception:  # noqa: BLE001 - the model is told, and the server goes on
+    except Exception:  # noqa: BLE001 - the model gets an error, and the server goes on
         _log.exception("A tool failed")
         return _error_result("respool failed at this, and wrote down why on its standard error.")
     said = [text for text in (answer.text, answer.remark) if text]

@@ -1,24 +1,24 @@
-// Numbers as people read them, and the elements they stand in. Whatever is said gets in as text.
+// Formatted numbers, and elements whose content is inserted as text only.
 
 const SPACE = "\u00a0";
 
-// Signs that nobody sees and that turn, hide or break off what stands around them.
-const HIDDEN =
+// Invisible characters that reorder, hide or cut off the text around them.
+const INVISIBLE =
   /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2060-\u206f\u{e0000}-\u{e007f}]/gu;
 
-function signName(sign) {
-  const code = sign.codePointAt(0);
+function characterName(character) {
+  const code = character.codePointAt(0);
   if (code < 0x20) return String.fromCharCode(0x2400 + code);
   return `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
 }
 
-// What is put on a page: texts with such signs named in their place.
-const legible = (child) => (typeof child === "string" ? child.replace(HIDDEN, signName) : child);
+// Replaces invisible characters in a text by their names.
+const legible = (child) => (typeof child === "string" ? child.replace(INVISIBLE, characterName) : child);
 
-const READ_OUT = new Set(["aria-label", "title"]); // attributes that a person gets to know
+const SPOKEN_ATTRIBUTES = new Set(["aria-label", "title"]); // shown or read aloud to the user
 
 const setAttribute = (made, key, value) =>
-  made.setAttribute(key, READ_OUT.has(key) ? legible(value) : value);
+  made.setAttribute(key, SPOKEN_ATTRIBUTES.has(key) ? legible(value) : value);
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);

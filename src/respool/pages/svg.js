@@ -1,7 +1,7 @@
-// What charts are made of: shapes, scales, and how a person moves along them.
+// Parts of charts: shapes, scales, ticks and the cursor.
 
 const SVG = "http://www.w3.org/2000/svg";
-let ids = 0; // given so far
+let ids = 0; // number of ids given so far
 
 // The id of an element that others point to.
 const newId = (kind) => `${kind}-${++ids}`;
@@ -17,8 +17,8 @@ function shape(name, attributes = {}, ...children) {
 
 const label = (text, x, y, attributes = {}) => shape("text", { x, y, ...attributes }, text);
 
-// A drawing with its text alternative; one that can be moved along takes the focus.
-function drawing(width, height, title, description, moving = false) {
+// A drawing with its text alternative; one with a cursor takes the focus.
+function drawing(width, height, title, description, hasCursor = false) {
   const id = newId("chart");
   return shape(
     "svg",
@@ -26,12 +26,12 @@ function drawing(width, height, title, description, moving = false) {
       viewBox: `0 0 ${width} ${height}`,
       width,
       height,
-      role: moving ? "group" : "img",
-      "aria-roledescription": moving && "chart",
-      tabindex: moving ? 0 : null,
+      role: hasCursor ? "group" : "img",
+      "aria-roledescription": hasCursor && "chart",
+      tabindex: hasCursor ? 0 : null,
       "aria-labelledby": `${id}-title`,
       "aria-describedby": `${id}-text`,
-      "data-key": moving && title,
+      "data-key": hasCursor && title,
     },
     shape("title", { id: `${id}-title` }, title),
     shape("desc", { id: `${id}-text` }, description),
@@ -41,7 +41,7 @@ function drawing(width, height, title, description, moving = false) {
 const scale = (from, to, start, end) => (value) =>
   start + ((value - from) / (to - from || 1)) * (end - start);
 
-// Round values from 0 (or `from`) up to the largest, at most about so many.
+// Round values between `from` and `to`, about `most` of them at most.
 function ticks(from, to, most) {
   const rough = (to - from) / Math.max(1, most) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -54,8 +54,8 @@ function ticks(from, to, most) {
   return found;
 }
 
-// Moves along a drawing by pointer, touch or arrow keys, and tells what is there; begins at `first`.
-function movable(svg, width, xs, top, bottom, tell, first = 0) {
+// Adds a cursor that pointer, touch and arrow keys move; `show` gets its index, at first `first`.
+function addCursor(svg, width, xs, top, bottom, show, first = 0) {
   const cursor = shape("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
   let at = -1;
   const go = (to) => {
@@ -63,7 +63,7 @@ function movable(svg, width, xs, top, bottom, tell, first = 0) {
     cursor.setAttribute("x1", xs[at]);
     cursor.setAttribute("x2", xs[at]);
     cursor.setAttribute("visibility", "visible");
-    tell(at);
+    show(at);
   };
   const nearest = (event) => {
     const box = svg.getBoundingClientRect();

@@ -1,8 +1,8 @@
-// Light and dark: as the system has it, or as it was chosen on the page.
+// Light and dark theme: the system's preference, or the choice on the page.
 
 const THEME = "respool-theme";
 
-// A browser may refuse storage, to pages from disk or to all: then it is chosen anew next time.
+// A browser may refuse storage; then the choice is not remembered.
 function rememberedTheme() {
   try {
     return localStorage.getItem(THEME);
@@ -19,7 +19,7 @@ function rememberTheme(theme) {
   }
 }
 
-// Has a button switch between the two.
+// Makes a button switch between the themes.
 function switchThemes(button) {
   const root = document.documentElement;
   const preferred = matchMedia("(prefers-color-scheme: dark)");

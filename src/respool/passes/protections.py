@@ -38,7 +38,7 @@ def start_of_messages(history: ReadOnlyTranscript, count: int) -> int:
     """The first part of the last so many messages.
 
     What the model said at once is one message, and so is each entry that came after it: the same
-    history counts the same in every format, whatever its wire calls a message.
+    history counts the same in every format, independent of what its wire calls a message.
     """
     for unit in reversed(history.units):
         firsts = _message_starts(history, unit)
@@ -113,7 +113,7 @@ class Protections:
         return isinstance(position, int) and self.reason_for(position) is not None
 
     def reason_for(self, position: int) -> str | None:
-        """Why a part must stay; None if nothing says so. An exchange stays as a whole."""
+        """The reason that a part must stay, None if there is none. An exchange stays as a whole."""
         ordinal = _exchange_of_part(self._history, position)
         if ordinal < 0:
             return None
@@ -122,7 +122,7 @@ class Protections:
         return self._known[ordinal]
 
     def label_for(self, position: int) -> str | None:
-        """Why a part must stay, in the words of a list that sums up many; None: it need not."""
+        """The label of the reason that a part must stay, for totals; None: it need not."""
         why = self.reason_for(position)
         return None if why is None else next(k for start, k in _LABELS if why.startswith(start))
 

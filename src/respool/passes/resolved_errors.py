@@ -137,7 +137,7 @@ def _is_error(part: Part, kind: str) -> bool:
 
 
 def _has_bad_end(part: Part, kind: str) -> bool:
-    """Return whether a run's last output says it failed, whatever its exit code."""
+    """Return whether a run's last output says it failed, for any exit code."""
     return kind == "run" and has_failed_ending(part.text)
 
 

@@ -115,7 +115,7 @@ def _count_repeats(text: str, done: list[str]) -> str:
     lines = text.split("\n")
     same = bytes(map(eq, lines, islice(lines, 1, None)))  # 1: the next line is the same
     at = same.find(b"\1" * (_MIN_REPEATS - 1))
-    if at < 0 or _GAP_START in text:  # its gaps could not be told apart
+    if at < 0 or _GAP_START in text:  # its gaps could not be distinguished
         return text
     kept: list[str] = []
     start = repeats = 0

@@ -93,7 +93,7 @@ def count_call_id(id: str, state: RuleState) -> None:
 class Codec(Protocol):
     """Decoder and editor of one wire format; messages are decoded JSON and never mutated.
 
-    Whatever a message holds (wrong types, missing fields, unknown blocks), reading it must not
+    For any content of a message (wrong types, missing fields, unknown blocks), reading it must not
     raise: what is not understood becomes an opaque part.
     """
 
@@ -512,7 +512,7 @@ class Binding(Struct, frozen=True, gc=False):
 
     @property
     def is_prefix_signed(self) -> bool:
-        """The model loses the reasoning behind a change, whoever removes it."""
+        """The model loses the reasoning behind a change; who removes it does not matter."""
         return self.signed_scope == "prefix"
 
 

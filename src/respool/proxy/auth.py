@@ -1,6 +1,6 @@
 """Access: the proxy's token, requests of web pages, API keys and their owners.
 
-Hashes of keys are keyed: whoever has the store cannot try keys against them without its salt.
+Hashes of keys are keyed: a reader of the store cannot try keys against them without its salt.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Phase = Literal["closed", "open", "half_open"]
 
 
 class BreakerRules(Struct, frozen=True, kw_only=True):
-    """When compaction pauses, and for how long."""
+    """Thresholds and durations of the pauses of compaction."""
 
     max_failures: int = 5  # one or two are an unforeseen history; five are respool's own fault
     window_seconds: float = 120.0  # an agent sends some ten requests in that time
@@ -115,7 +115,7 @@ class CircuitBreaker:
             return BreakerState("open", f"Compaction is paused {why}; {again}.")
 
     def reason(self) -> str:
-        """Why it is open, in the same words for as long as it is."""
+        """The reason that it is open, the same text until it closes."""
         with self._lock:
             return self._reason()
 

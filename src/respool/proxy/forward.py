@@ -24,7 +24,7 @@ from .response import Observer, UpstreamClosed, relay
 from .router import Route
 from .server_options import TransferLimits, Upstream
 
-ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held whatever the limits
+ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held under all limits
 _ENCODING: Final = b"content-encoding"
 _ATTEMPTS: Final = 3  # the first, one under the limit that an error names, one with the original
 

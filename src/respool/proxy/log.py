@@ -1,7 +1,7 @@
 """The log: one line of JSON for each request, and one for each warning. Nothing secret is in it.
 
 A thread of its own writes the lines. A pipe that nobody reads, or a terminal that was stopped with
-Ctrl-S, blocks whoever writes to it; no request waits for that.
+Ctrl-S, blocks all writers; no request waits for that.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def log_warnings_to(writer: LineWriter) -> None:
 class LineWriter:
     """Writes lines in order from a thread of its own; never waits and never raises.
 
-    The token of the proxy is hidden wherever it stands in a line.
+    The token of the proxy is hidden everywhere in a line.
     """
 
     def __init__(

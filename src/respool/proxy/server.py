@@ -75,7 +75,7 @@ class _UvicornServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Capture none: whoever started the server handles them."""
+        """Capture none: the process that started the server handles them."""
         yield
 
 

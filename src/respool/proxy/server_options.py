@@ -162,7 +162,7 @@ def validated(options: ServerOptions) -> ServerOptions:
     if options.token is None and not is_loopback(options.host):
         raise StartupError(
             f"Without a token respool listens on this machine only, not on {options.host}: "
-            "whoever reaches it could use it. Set RESPOOL_TOKEN, or leave --host out."
+            "anyone who reaches it could use it. Set RESPOOL_TOKEN, or leave --host out."
         )
     if options.token is not None and not _is_token(options.token):
         raise StartupError(

@@ -256,7 +256,7 @@ class ResponseInfo(Struct, frozen=True):
 
 
 class ResponseReader:
-    """Reads one response as it passes; never raises, whatever comes."""
+    """Reads one response as it passes; never raises, on any bytes."""
 
     def __init__(self, format: FormatName, encoding: str = "") -> None:
         self._paths = _PATHS[format]

@@ -174,16 +174,16 @@ def session_loops(recording: Recording, token_costs: Sequence[float]) -> tuple[L
         return ()
     numbers = list(_block_numbers(recording, history))
     tokens = [block.tokens for block in chain.from_iterable(row.blocks for row in recording.rows)]
-    told: list[LoopCost] = []
+    costs: list[LoopCost] = []
     for one in loops:
         again = {
             number for at in _part_positions(history, one.repeated) for number in (numbers[at],)
         }
         cost = sum(tokens[number] * token_costs[number + 1] for number in again)
-        told.append(
+        costs.append(
             _loop_cost(recording, history, one, tokens=sum(tokens[n] for n in again), cost=cost)
         )
-    return tuple(told)
+    return tuple(costs)
 
 
 def _loop_cost(

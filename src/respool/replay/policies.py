@@ -369,12 +369,12 @@ class ProjectionSender:
         session = self._recording.session
         codec = self._recording.codec
         last = len(messages) - 1
-        marked = [last] if messages[last] is not session.messages[last] else []
+        breakpoint_rows = [last] if messages[last] is not session.messages[last] else []
         asked: dict[str, JSON] = {
             "model": session.requests[request].model,
             codec.history_field: messages,
         }
-        body = ObjectBody(asked, marked, shares=True)
+        body = ObjectBody(asked, breakpoint_rows, shares=True)
         head = self._recording.conditions.head
         self.facts = self.facts.merge(self._facts_at(request, body))
         self._folded = extend_fold(

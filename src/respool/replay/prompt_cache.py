@@ -46,7 +46,7 @@ class CharacterMeasure:
 
 
 class CounterMeasure:
-    """A counter's tokens, with images and whatever else has no text."""
+    """A counter's tokens, with images and other parts without text."""
 
     def __init__(self, counter: TokenCounter, name: str | None = None) -> None:
         self._counter = counter
@@ -123,9 +123,9 @@ class MessageRow(Struct, frozen=True):
     def with_breakpoint(self, message: JSON, lifetime: float) -> MessageRow:
         """Return the row with a cache breakpoint on its last block."""
         last = self.blocks[-1]
-        marked = msgspec.structs.replace(last, cache_lifetime=lifetime)
+        with_lifetime = msgspec.structs.replace(last, cache_lifetime=lifetime)
         at = len(self.blocks) - 1
-        blocks = (*self.blocks[:-1], marked)
+        blocks = (*self.blocks[:-1], with_lifetime)
         breakpoints = (*self.breakpoints, at)
         return msgspec.structs.replace(
             self, message=message, blocks=blocks, breakpoints=breakpoints

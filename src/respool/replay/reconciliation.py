@@ -309,9 +309,9 @@ def _tokens_per_thought(
     steps: Sequence[_RequestStep], hidden: Sequence[float], thoughts: Sequence[int]
 ) -> int:
     """Return the tokens per thought that make all prompts hold the hidden reasoning."""
-    told = [at for at, step in enumerate(steps) if step.sent.usage is not None]
-    pieces = sum(thoughts[at] for at in told)
-    return round(sum(hidden[at] for at in told) / pieces) if pieces else 0
+    reported = [at for at, step in enumerate(steps) if step.sent.usage is not None]
+    pieces = sum(thoughts[at] for at in reported)
+    return round(sum(hidden[at] for at in reported) / pieces) if pieces else 0
 
 
 # Components of the reported prompts.

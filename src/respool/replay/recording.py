@@ -111,8 +111,8 @@ class BillingConditions(Struct, frozen=True):
     @property
     def cold_after(self) -> float:
         """Seconds after which a cache has gone cold, as a proxy would take it."""
-        marked = self.terms.cache == "explicit" and self.lifetime > 0
-        return self.lifetime if marked else self.terms.gone
+        has_breakpoints = self.terms.cache == "explicit" and self.lifetime > 0
+        return self.lifetime if has_breakpoints else self.terms.gone
 
     def dollars(self, cost: float, model: str | None) -> float | None:
         """Convert tokens of plain input to dollars at a model's price."""
@@ -206,12 +206,12 @@ class Recording:
         lifetime = self.conditions.lifetime
         if not wire_format(self.session.format).has_client_breakpoints or not lifetime:
             return message
-        marked = with_breakpoint(message, lifetime)
+        changed = with_breakpoint(message, lifetime)
         plain = self.row(message)
-        if marked is not message and plain.blocks:
-            self._row_cache[id(marked)] = plain.with_breakpoint(marked, lifetime)
-            self._need_cache[id(marked)] = self.needs_in_row(plain)
-        return marked
+        if changed is not message and plain.blocks:
+            self._row_cache[id(changed)] = plain.with_breakpoint(changed, lifetime)
+            self._need_cache[id(changed)] = self.needs_in_row(plain)
+        return changed
 
     def _extract_turn_needs(self, number: int) -> tuple[set[str], set[str]]:
         """Extract the needs of the calls after one request."""
@@ -314,8 +314,8 @@ def infer_head_tokens(session: RecordedSession, measure: TokenMeasure) -> int:
     """
     first = next((sent for sent in session.requests if sent.usage is not None), None)
     if first is None or first.usage is None:
-        told = Part(Ref(0, ()), "text", "system", session.head)
-        recorded = measure(PROVIDERS[session.format].codec, told) if session.head else 0
+        system_part = Part(Ref(0, ()), "text", "system", session.head)
+        recorded = measure(PROVIDERS[session.format].codec, system_part) if session.head else 0
         return recorded or DEFAULT_HEAD_TOKENS.get(session.agent, 0)
     return max(0, first.usage.prompt - _visible_tokens(session, first, measure))
 

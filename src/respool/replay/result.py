@@ -60,7 +60,7 @@ class LostTurn(Struct, frozen=True):
 class RefetchCounts(Struct, frozen=True):
     """Reads and runs whose result the history already held, with no write in between.
 
-    The recorded agent saw its whole history, whatever a policy would have cut, so it may have
+    The recorded agent saw its whole history, including what a policy would have cut, so it may have
     refetched without any cut. Refetches with an intact copy are counted for comparison.
     """
 

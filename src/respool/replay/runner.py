@@ -365,7 +365,7 @@ class OutcomeCollector:
         self._advance(file, min(size, self._bytes_left[file]), done)
 
     def finish_file(self, file: str) -> None:
-        """Mark a file as done."""
+        """Record that a file is done."""
         done = replace(self._progress, files=self._progress.files + 1)
         self._advance(file, self._bytes_left[file], done)
 

@@ -287,11 +287,11 @@ class PolicyRun:
 
     def _lost_turn(self, request: int, lost: Sequence[int], sources: Sequence[int]) -> LostTurn:
         needs = self._recording.finder.needs
-        told = tuple(needs[need][:_MAX_LOSS_CHARS] for need in lost[:_MAX_LOSSES_SHOWN])
+        shown = tuple(needs[need][:_MAX_LOSS_CHARS] for need in lost[:_MAX_LOSSES_SHOWN])
         places = tuple(
             self._recording.describe_source(source) for source in sources[:_MAX_LOSSES_SHOWN]
         )
-        return LostTurn(request, told, len(lost), places)
+        return LostTurn(request, shown, len(lost), places)
 
     def _refetch_cost(self, left: int) -> float:
         """One more request, its answer, and the answer carried from then on."""

@@ -241,8 +241,8 @@ class _Message(Struct):
         if request and self.request_id:
             return request == self.request_id
         known = 0 if self.usage is None else self.usage.prompt
-        told = 0 if usage is None else usage.prompt  # a stream's first event may have none yet
-        return not known or not told or known == told
+        reported = 0 if usage is None else usage.prompt  # a stream's first event may have none yet
+        return not known or not reported or known == reported
 
 
 class _Conversation:
@@ -367,14 +367,14 @@ class _Conversation:
             self.notes["answers to nothing"] += 1
             return
         model = message.get("model")
-        told = model if isinstance(model, str) else None
+        model_name = model if isinstance(model, str) else None
         time = parse_timestamp(record.get("timestamp"))
         turn = _Message(
             "assistant",
             pieces=[piece],
             time=time,
             usage=usage,
-            model=told,
+            model=model_name,
             request=self._requests.pop_request(),
         )
         turn.name, turn.request_id = _answer_name(id, record), request

@@ -213,12 +213,12 @@ class _Rollout:
         """A count of tokens belongs to the run before it; one that only repeats, to none."""
         if not isinstance(info, dict):
             return
-        told = cast(Object, info)
-        totals, repeats = told.get("total_token_usage"), self._totals
+        counts = cast(Object, info)
+        totals, repeats = counts.get("total_token_usage"), self._totals
         self._totals = totals
         run = self._items[-1].run if self._items else None
         if run is not None and run.usage is None and (totals is None or totals != repeats):
-            run.usage = _parse_usage(told.get("last_token_usage"))
+            run.usage = _parse_usage(counts.get("last_token_usage"))
 
     def _rewind(self, turns: int) -> RecordedSession | None:
         """Remove the last turns from the history; return them if the model answered in them."""
@@ -320,8 +320,8 @@ def _answer_name(run: _ModelRun, before: Object, first: Object) -> str | None:
     call = run.first_call or run.previous_call
     if call is None:
         return None
-    told = [call, compact_json(before), compact_json(first), repr(run.usage)]
-    return blake2b("\n".join(told).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    values = [call, compact_json(before), compact_json(first), repr(run.usage)]
+    return blake2b("\n".join(values).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _is_model_made(item: Object) -> bool:

@@ -111,15 +111,15 @@ def _read_agent_line(
 ) -> Iterator[RecordedSession | Skipped]:
     module, arranged = _AGENTS[name]
     root = text_at(line, "meta", "sessionId") or text_at(line, "meta", "info", "id")
-    for told in cast(
+    for item in cast(
         "Iterator[RecordedSession | Skipped]", module.read(arranged(line, records), source)
     ):
-        if isinstance(told, Skipped):
-            yield Skipped(source, f"session {id}: {told.reason}")
+        if isinstance(item, Skipped):
+            yield Skipped(source, f"session {id}: {item.reason}")
             continue
-        root = root or _root_id(told)
-        parent = id if told.parent == root else told.parent
-        yield replace(told, id=id + told.id.removeprefix(root), parent=parent)
+        root = root or _root_id(item)
+        parent = id if item.parent == root else item.parent
+        yield replace(item, id=id + item.id.removeprefix(root), parent=parent)
 
 
 def _root_id(session: RecordedSession) -> str:

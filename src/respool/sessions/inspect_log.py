@@ -118,7 +118,7 @@ def _sample_session(
 
 def _requests_by_message(sample: Object, model: str | None) -> dict[str, RecordedRequest]:
     """Return the request of each answer, by message id, from the model events."""
-    told: dict[str, RecordedRequest] = {}
+    requests: dict[str, RecordedRequest] = {}
     for event in objects_in(sample.get("events")):
         if event.get("event") != "model":
             continue
@@ -126,10 +126,10 @@ def _requests_by_message(sample: Object, model: str | None) -> dict[str, Recorde
             if id := text_at(choice, "message", "id"):
                 time = parse_timestamp(event.get("completed") or event.get("timestamp"))
                 name = text_at(event, "output", "model") or model
-                told[id] = RecordedRequest(
+                requests[id] = RecordedRequest(
                     0, time, _parse_usage(get(event, ("output", "usage"))), name
                 )
-    return told
+    return requests
 
 
 def _parse_usage(usage: JSON) -> Usage | None:

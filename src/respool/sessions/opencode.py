@@ -90,13 +90,13 @@ def _exported_session(
         yield Skipped(source, f"session {id} has more than {MAX_CONVERSATION_BYTES:,} bytes")
         return
     rows = [(key, _decode_column(data)) for key, data in connection.execute(_MESSAGES, (id,))]
-    told = [(key, _decode_column(data)) for key, data in connection.execute(_PARTS, (id,))]
+    decoded = [(key, _decode_column(data)) for key, data in connection.execute(_PARTS, (id,))]
     parts: dict[JSON, list[JSON]] = {}
-    for key, part in told:
+    for key, part in decoded:
         parts.setdefault(key, []).append(part)
     messages = [_exported_message(info, key, parts.get(key, ())) for key, info in rows]
     yield {"info": {"id": id, "parentID": parent}, "messages": messages}
-    odd = sum(not isinstance(value, dict) for _, value in (*rows, *told))
+    odd = sum(not isinstance(value, dict) for _, value in (*rows, *decoded))
     if odd:
         yield Skipped(source, f"session {id}: {odd:,} rows are no JSON objects")
 

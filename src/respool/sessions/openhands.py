@@ -91,7 +91,7 @@ def _token_stats(state: Path) -> JSON:
 def _requests_by_response(stats: JSON) -> dict[str, RecordedRequest]:
     """The usage and model of each response, by its id."""
     metrics = get(stats, ("usage_to_metrics",))
-    told: dict[str, RecordedRequest] = {}
+    requests: dict[str, RecordedRequest] = {}
     for metric in cast(Object, metrics).values() if isinstance(metrics, dict) else ():
         for usage in objects_in(get(metric, ("token_usages",))):
             read, written = (
@@ -107,10 +107,10 @@ def _requests_by_response(stats: JSON) -> dict[str, RecordedRequest]:
                 output=token_count(usage, "completion_tokens"),
             )
             model = text_at(usage, "model") or None
-            told[text_at(usage, "response_id")] = RecordedRequest(
+            requests[text_at(usage, "response_id")] = RecordedRequest(
                 0, None, usage_or_none(billed), model
             )
-    return told
+    return requests
 
 
 class _EventsV1:
@@ -187,9 +187,9 @@ class _EventsV1:
     def _add_result(self, event: Object) -> None:
         call = text_at(event, "tool_call_id")
         rejected = text_at(event, "rejection_reason")
-        told = text_at(event, "error") or (f"Action rejected: {rejected}" if rejected else "")
-        if told:
-            content: list[JSON] = [{"type": "text", "text": told}]
+        error = text_at(event, "error") or (f"Action rejected: {rejected}" if rejected else "")
+        if error:
+            content: list[JSON] = [{"type": "text", "text": error}]
         else:
             content = _observation_v1(self._history, event.get("observation"))
             content += _chat_parts(self._history, event.get("extended_content"))
@@ -299,10 +299,10 @@ def _segments(
     id: str, events: Sequence[Object], stats: JSON, source: str
 ) -> Iterator[RecordedSession]:
     """Yield the run as segments; a condensation replaces events with a summary."""
-    told: set[str] = set()
+    seen: set[str] = set()
     kept: list[Object] = []
     billed = _requests_by_response(stats) if any("kind" in event for event in events) else None
-    run, segment = _event_reader(told, billed), 0
+    run, segment = _event_reader(seen, billed), 0
     for event in events:
         if not _is_condensation(event):
             kept.append(event)
@@ -310,9 +310,9 @@ def _segments(
             continue
         if session := run.session(id, AGENT, source, segment):
             yield session
-        told |= run.answer_keys
+        seen |= run.answer_keys
         kept = _apply_condensation(kept, event)
-        run, segment = _event_reader(told, billed), segment + 1
+        run, segment = _event_reader(seen, billed), segment + 1
         for old in kept:
             run.add(old)
     if session := run.session(id, AGENT, source, segment):

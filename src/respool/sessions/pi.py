@@ -55,11 +55,11 @@ def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Ski
     entries = objects_in(list(records))
     header = next((entry for entry in entries if entry.get("type") == "session"), None)
     id = text_at(header, "id")
-    told: set[int] = set()
+    seen: set[int] = set()
     found = False
     for branch in _branches(entries):
         name = f"{id}/{text_at(branch[-1], 'id')}" if found else id
-        for session in _segments(branch, told, name, source):
+        for session in _segments(branch, seen, name, source):
             found = True
             yield session
     if not found:
@@ -248,15 +248,15 @@ def _branch_summary(holder: JSON) -> Object:
 def _command_text(message: JSON) -> str:
     """Return the text that pi sends for a command that the user ran."""
     output = text_at(message, "output")
-    told = f"Ran `{text_at(message, 'command')}`\n"
-    told += f"```\n{output}\n```" if output else "(no output)"
+    text = f"Ran `{text_at(message, 'command')}`\n"
+    text += f"```\n{output}\n```" if output else "(no output)"
     if get(message, ("cancelled",)):
-        told += "\n\n(command cancelled)"
+        text += "\n\n(command cancelled)"
     elif code := get(message, ("exitCode",)):
-        told += f"\n\nCommand exited with code {code}"
+        text += f"\n\nCommand exited with code {code}"
     path = text_at(message, "fullOutputPath")
     cut = bool(get(message, ("truncated",))) and bool(path)
-    return f"{told}\n\n[Output truncated. Full output: {path}]" if cut else told
+    return f"{text}\n\n[Output truncated. Full output: {path}]" if cut else text
 
 
 def _call_id(holder: JSON, field: str) -> str:

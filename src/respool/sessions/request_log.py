@@ -190,8 +190,8 @@ class _RequestRun:
         fields = body.fields or {}
         model = fields.get("model")
         if not self._requests:
-            told = (compact_json(fields[name]) for name in _HEAD_FIELDS if fields.get(name))
-            self._head = "\n".join(told)
+            head_fields = (compact_json(fields[name]) for name in _HEAD_FIELDS if fields.get(name))
+            self._head = "\n".join(head_fields)
         self._requests.append(_request(record, len(history), model))
         if self._format is None:
             try:

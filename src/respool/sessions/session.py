@@ -241,9 +241,9 @@ def chat_call(id: str, name: str, arguments: JSON) -> TurnPiece:
 
 def chat_result(call: str, content: JSON) -> Object:
     """A tool's message; content that is no text and no list of parts is sent as JSON."""
-    said: JSON = content  # so that a check does not narrow its type
-    told = said if isinstance(content, list) else compact_json(content)
-    return {"role": "tool", "tool_call_id": call, "content": told}
+    unchecked: JSON = content  # so that a check does not narrow its type
+    encoded = unchecked if isinstance(content, list) else compact_json(content)
+    return {"role": "tool", "tool_call_id": call, "content": encoded}
 
 
 def parse_timestamp(value: JSON) -> float | None:

@@ -82,8 +82,8 @@ def _conversations(records: Iterable[JSON]) -> Iterator[tuple[JSON, list[JSON] |
             continue
         for holder in holders:
             lists = [get(holder, (field,)) for field in _HISTORY_FIELDS]
-            told = [cast(list[JSON], one) for one in lists if isinstance(one, list)]
-            yield holder, next((history for history in told if _is_history(history)), None)
+            histories = [cast(list[JSON], one) for one in lists if isinstance(one, list)]
+            yield holder, next((history for history in histories if _is_history(history)), None)
 
 
 def _is_history(items: Sequence[JSON]) -> bool:
@@ -119,12 +119,12 @@ def conversation_session(
 ) -> RecordedSession | Skipped:
     """One conversation with its requests; `format` where it is known."""
     try:
-        told = format or _detect_format(recorded)
+        detected = format or _detect_format(recorded)
     except (PassedThrough, UnreadableRequest) as why:
         return Skipped(source, f"conversation {id}: {why}")
-    kept = [item for item in objects_in(list(recorded)) if _is_message(told, item)]
-    messages = [_wire_message(item) for item in kept] if told == "openai-chat" else kept
-    requests = tuple(_requests(told, messages, kept, about))
+    kept = [item for item in objects_in(list(recorded)) if _is_message(detected, item)]
+    messages = [_wire_message(item) for item in kept] if detected == "openai-chat" else kept
+    requests = tuple(_requests(detected, messages, kept, about))
     if not requests:
         return Skipped(source, f"conversation {id}: {NO_REQUEST}")
     left = len(recorded) - len(kept)
@@ -132,7 +132,7 @@ def conversation_session(
     return RecordedSession(
         id=id,
         agent=agent,
-        format=told,
+        format=detected,
         messages=messages,
         requests=requests,
         source=source,
@@ -179,7 +179,7 @@ def _request(cut: int, answer: Object, model: str | None) -> RecordedRequest:
     extra = answer.get("extra")
     response = get(extra, ("response",))
     times = (get(extra, ("timestamp",)), get(response, ("created",)), answer.get("timestamp"))
-    time = next((told for told in map(parse_timestamp, times) if told is not None), None)
+    time = next((found for found in map(parse_timestamp, times) if found is not None), None)
     usage = parse_usage(get(response, ("usage",)) or answer.get("usage"))
     return RecordedRequest(cut, time, usage, text_at(response, "model") or model)
 

@@ -341,15 +341,17 @@ class Database:
         A damaged file is opened once more before it is moved aside: a newer version may have
         changed the tables. Only the file that failed is moved: a new one may exist already.
         """
-        told = error if isinstance(error, StoreUnavailable) else _as_unavailable(self.path, error)
+        unavailable = (
+            error if isinstance(error, StoreUnavailable) else _as_unavailable(self.path, error)
+        )
         gone = self._file_identity is not None and not self._is_same_file()
-        opened_then = told.reason == "read-only" and tries == 1  # it may be writable now
-        if tries == _MAX_TRIES or not (gone or opened_then or told.reason == "broken"):
-            if told.reason in ("failing", "missing", "read-only"):
+        opened_then = unavailable.reason == "read-only" and tries == 1  # it may be writable now
+        if tries == _MAX_TRIES or not (gone or opened_then or unavailable.reason == "broken"):
+            if unavailable.reason in ("failing", "missing", "read-only"):
                 self._close_connections()
-            raise told from error
+            raise unavailable from error
         self._close_connections()
-        if told.reason == "broken" and self._create and tries > 1:
+        if unavailable.reason == "broken" and self._create and tries > 1:
             try:
                 quarantine(self.path, file, self.wait)
             except OSError as refused:

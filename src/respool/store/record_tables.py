@@ -103,12 +103,12 @@ def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
         name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
     }
     windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
-    told: dict[str, Any] = {
+    texts: dict[str, Any] = {
         name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
         for name in (_BREAKPOINTS, _SUMMARIES)
     }
     try:
-        return Facts(**sets, windows=windows, **told)
+        return Facts(**sets, windows=windows, **texts)
     except PolicyError as error:  # a byte of the file has changed
         raise sqlite3.DataError(str(error)) from error
 
@@ -137,9 +137,9 @@ def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
         if known.window_at(prefix) is None
     ]
     for kind in (_BREAKPOINTS, _SUMMARIES):
-        told: dict[str, str] = dict(getattr(known, kind))
+        known_texts: dict[str, str] = dict(getattr(known, kind))
         words: tuple[tuple[str, str], ...] = getattr(new, kind)
-        rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in told]
+        rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in known_texts]
     return rows
 
 
@@ -260,14 +260,14 @@ def read_prior_requests(
         " ORDER BY r.time DESC, r.rowid DESC LIMIT ?",
         (conversation, *prefixes, _MAX_PRIOR_REQUESTS),
     ).fetchall()
-    found = tuple((prefix, SentRequest(*told)) for prefix, *told in reversed(rows))
+    found = tuple((prefix, SentRequest(*values)) for prefix, *values in reversed(rows))
     made = connection.execute(
         f"SELECT r.rowid, r.packing, r.edits, r.size {held} AND r.rowid > ? AND r.made"
         " ORDER BY r.rowid",
         (conversation, after),
     ).fetchall()
-    told = tuple(edit for _, *packed_so in made for edit in _decode_edits(*packed_so))
-    return PriorRequests(found, bool(edited), told, made[-1][0] if made else after)
+    edits = tuple(edit for _, *packed_so in made for edit in _decode_edits(*packed_so))
+    return PriorRequests(found, bool(edited), edits, made[-1][0] if made else after)
 
 
 def read_edits(
@@ -337,7 +337,7 @@ def _to_record(row: tuple[Any, ...]) -> RequestRecord:
     same: dict[str, Any] = dict(zip(_RECORD_COLUMNS, rest, strict=False))
     same["counted"] = bool(same["counted"])
     *usage, edited, made, notes = rest[len(_RECORD_COLUMNS) :]
-    told = _notes_decoder.decode(notes)
+    decoded = _notes_decoder.decode(notes)
     return RequestRecord(
         **same,
         owner=owner,
@@ -346,10 +346,10 @@ def _to_record(row: tuple[Any, ...]) -> RequestRecord:
         usage=None if usage[0] is None else Usage(**dict(zip(_USAGE_COLUMNS, usage, strict=True))),
         edited=edited,
         made=made,
-        repairs=told.repairs,
-        failures=told.failures,
-        refetched=told.refetched,
-        loops=told.loops,
+        repairs=decoded.repairs,
+        failures=decoded.failures,
+        refetched=decoded.refetched,
+        loops=decoded.loops,
     )
 
 

@@ -11,7 +11,7 @@ passed. In one process a second clock measures that time. Between processes noth
 clock may go ahead by a day. After a longer gap the last time before it is trusted, as the clock has
 gone on from there, and the time after it in a day. So a machine that was off deletes its old rows
 at most a day late, and a clock that is wrong for less than a day deletes nothing. One that is wrong
-for longer cannot be told from one that was corrected.
+for longer cannot be distinguished from one that was corrected.
 
 What is used now is never dated before the trusted time, and what is dated after it ages from now,
 once the clock is steady.

@@ -147,7 +147,7 @@ def count_lines(text: str) -> int:
 
 
 def parse_outcome(text: str, flagged: bool, kind: ToolKind) -> CallOutcome:
-    """Parse the outcome of a call; `flagged` means that its sender marked it as failed."""
+    """Parse the outcome of a call; `flagged` means that its sender flagged it as failed."""
     kept = full_output_path(text)
     text = _strip_notes(text) if kind == "read" else strip_color(text)
     if kept and text.startswith(_TRUNCATION_NOTES):

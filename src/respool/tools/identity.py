@@ -64,7 +64,7 @@ def _decode_leniently(text: str) -> Any:
 
 
 def canonical_text(arguments: Arguments) -> str:
-    """The same text for equal arguments, whatever their order and white space."""
+    """The same text for equal arguments, independent of order and white space."""
     try:
         text = msgspec.json.encode(arguments, order="sorted").decode()
     except _DECODE_ERRORS:

@@ -153,7 +153,7 @@ class RequestBody(Protocol):
         ...
 
     def identity(self, at: int) -> Any:
-        """Bytes that identify the message, whatever cache breakpoints it carries."""
+        """Bytes that identify the message, independent of its cache breakpoints."""
         ...
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from respool.providers.base import (
 from respool.providers.registry import check_request
 
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"
-MARK = {"type": "ephemeral"}
+EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 IMAGE = {"type": "image", "source": {"type": "url", "url": "https://pics.example/1.png"}}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
@@ -66,13 +66,13 @@ def said(role: str, content: Any) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
-CODEC, RULES, MENDER = AnthropicCodec(), AnthropicRules(), AnthropicRepairer()
+CODEC, RULES, REPAIRER = AnthropicCodec(), AnthropicRules(), AnthropicRepairer()
 
 Messages = list[Any]
 Fields = dict[str, Any] | None
 
 
-class Mended:
+class Repaired:
     """A history after repair: its steps, all rows, and what was done."""
 
     def __init__(self, messages: Messages, fields: Fields = None, ending: bool = True) -> None:
@@ -86,12 +86,12 @@ class Mended:
             self._end(seen, fields)
 
     def _add(self, step: Step, seen: RuleState, fields: Fields) -> None:
-        mended = MENDER.repair_step(step, seen, fields)
+        repaired = REPAIRER.repair_step(step, seen, fields)
         rows = list(step.messages)
-        if mended is not None:
-            rows = [row.message for row in mended.rows]
-            self.repairs += mended.repairs
-            for row in mended.rows:
+        if repaired is not None:
+            rows = [row.message for row in repaired.rows]
+            self.repairs += repaired.repairs
+            for row in repaired.rows:
                 assert row.source is None or 0 <= row.source - step.at < len(step.messages)
         for sub in split_steps(CODEC, rows):
             RULES.advance(Step(sub.messages, len(self.rows) + sub.at, sub.model_count), seen)
@@ -100,10 +100,10 @@ class Mended:
 
     def _end(self, seen: RuleState, fields: Fields) -> None:
         rows = self.rows
-        ending = MENDER.repair_end(seen, len(rows), lambda row: rows[row], fields)
+        ending = REPAIRER.repair_end(seen, len(rows), lambda row: rows[row], fields)
         changes = dict(ending.changes) if ending else {}
-        marked = [(row, changes.get(row, message)) for row, message in enumerate(rows)]
-        limited = MENDER.limit_breakpoints(marked, fields)
+        numbered = [(row, changes.get(row, message)) for row, message in enumerate(rows)]
+        limited = REPAIRER.limit_breakpoints(numbered, fields)
         changes |= limited.changes if limited else {}
         for one in (ending, limited):
             self.repairs += one.repairs if one else []

@@ -17,10 +17,10 @@ from tests.laws.sessions import long_session
 from tests.providers.anthropic.support import (
     COMPACTION,
     EFFORT,
+    EPHEMERAL,
     FOUND,
     FUTURE,
     HOUR,
-    MARK,
     REDACTED,
     SEARCH,
     THINKING,
@@ -216,7 +216,7 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
     ),
     (
         "A16 cleared and marked",
-        [u(), s(text(cache_control=MARK), clear_at="x")],
+        [u(), s(text(cache_control=EPHEMERAL), clear_at="x")],
         [("A16", "messages[1]")],
     ),
     (
@@ -236,40 +236,49 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
     ),
     (
         "A6 a mark on an empty text in a result",
-        [u(), m(use()), u(res(content=[text(), text("", cache_control=MARK)]))],
+        [u(), m(use()), u(res(content=[text(), text("", cache_control=EPHEMERAL)]))],
         [("A6", "messages[2].content[0].content[1]")],
     ),
     (
         "A6 an empty text in a result, and a mark on another",
-        [u(), m(use()), u(res(content=[text(""), text(cache_control=MARK)], cache_control=MARK))],
+        [
+            u(),
+            m(use()),
+            u(
+                res(
+                    content=[text(""), text(cache_control=EPHEMERAL)],
+                    cache_control=EPHEMERAL,
+                )
+            ),
+        ],
         [],
     ),
     ("A18 with content", [u(), m(COMPACTION, text()), u()], []),
     (
         "A21 five marks",
-        [u(*(text(cache_control=MARK) for _ in range(5)))],
+        [u(*(text(cache_control=EPHEMERAL) for _ in range(5)))],
         [("A21", "messages[0].content[4]")],
     ),
-    ("A21 four marks", [u(*(text(cache_control=MARK) for _ in range(4)))], []),
+    ("A21 four marks", [u(*(text(cache_control=EPHEMERAL) for _ in range(4)))], []),
     ("A21 null is no mark", [u(*(text(cache_control=None) for _ in range(5)))], []),
     (
         "A21 in a tool's input is none",
-        [u(), m(*(use(str(n), input={"cache_control": MARK}) for n in range(6)))],
+        [u(), m(*(use(str(n), input={"cache_control": EPHEMERAL}) for n in range(6)))],
         [],
     ),
     (
         "A21 marks inside results count",
-        [u(), m(use()), u(res(content=[text(cache_control=MARK)] * 5))],
+        [u(), m(use()), u(res(content=[text(cache_control=EPHEMERAL)] * 5))],
         [("A21", "messages[2].content[0].content[4]")],
     ),
     (
         "A21 an hour late",
-        [u(text(cache_control=MARK), text(cache_control=HOUR))],
+        [u(text(cache_control=EPHEMERAL), text(cache_control=HOUR))],
         [("A21", "messages[0].content[1]")],
     ),
     (
         "A21 an hour first",
-        [u(text(cache_control=HOUR), text(cache_control={**MARK, "ttl": "5m"}))],
+        [u(text(cache_control=HOUR), text(cache_control={**EPHEMERAL, "ttl": "5m"}))],
         [],
     ),
 ]

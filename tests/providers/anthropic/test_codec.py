@@ -33,7 +33,7 @@ PLAIN = {
 NESTED = {"type": "document", "source": {"type": "content", "content": "in blocks"}}
 FUTURE = {"type": "future_gesture", "text": "not ours", "strokes": [1]}
 REFERENCE = {"type": "tool_reference", "tool_name": "grep"}
-MARK = {"type": "ephemeral"}
+EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 REDACTED = {"type": "redacted_thinking", "data": "x" * 80}
@@ -74,7 +74,7 @@ def part_at(message: Any, *path: str | int) -> Part:
 
 
 def told(message: Any) -> list[tuple[Any, ...]]:
-    """What a part is, where, and what it says; name and id where it has one."""
+    """Kind, place and text of a part; name and id where it has one."""
     return [
         (p.ref.path, p.kind, p.speaker, p.text, *(x for x in (p.name, p.id) if x))
         for p in parts_of(message)
@@ -257,18 +257,18 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
     ("a string", {"role": "user", "content": "a"}, C, "b", {"role": "user", "content": "b"}),
     (
         "marked words",
-        user(text("a", cache_control=MARK, citations=None), IMAGE),
+        user(text("a", cache_control=EPHEMERAL, citations=None), IMAGE),
         C0,
         "b",
-        user(text("b", cache_control=MARK, citations=None), IMAGE),
+        user(text("b", cache_control=EPHEMERAL, citations=None), IMAGE),
     ),
     ("arguments", assistant(use("a"), use("b")), C1, "{}", assistant(use("a"), use("b", input={}))),
     (
         "a result keeps mark and error",
-        user(result("a", cache_control=MARK, is_error=True)),
+        user(result("a", cache_control=EPHEMERAL, is_error=True)),
         C0,
         "s",
-        user(result("a", "s", cache_control=MARK, is_error=True)),
+        user(result("a", "s", cache_control=EPHEMERAL, is_error=True)),
     ),
     (
         "a result without content",
@@ -279,10 +279,10 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
     ),
     (
         "a result in blocks keeps inner marks, media and the unknown",
-        user(result("a", [IMAGE, text("r"), FUTURE, text("s", cache_control=MARK)])),
+        user(result("a", [IMAGE, text("r"), FUTURE, text("s", cache_control=EPHEMERAL)])),
         C0,
         "t",
-        user(result("a", [IMAGE, text("t", cache_control=MARK), FUTURE])),
+        user(result("a", [IMAGE, text("t", cache_control=EPHEMERAL), FUTURE])),
     ),
     (
         "a result without text",
@@ -332,10 +332,10 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
     ("a picture behind a link", user(text("a"), LINK), C1, "b", user(text("a"), text("b"))),
     (
         "a picture keeps its mark",
-        user({**IMAGE, "cache_control": MARK}),
+        user({**IMAGE, "cache_control": EPHEMERAL}),
         C0,
         "b",
-        user(text("b", cache_control=MARK)),
+        user(text("b", cache_control=EPHEMERAL)),
     ),
     ("a PDF", user(PDF), C0, "b", user(text("b"))),
     (
@@ -441,14 +441,14 @@ def test_remove(name: str, message: Any, paths: list[tuple[str | int, ...]], exp
 
 
 def test_remove_shares_what_it_does_not_touch() -> None:
-    message = assistant(text("x", cache_control=MARK), use("a"), use("b"))
+    message = assistant(text("x", cache_control=EPHEMERAL), use("a"), use("b"))
     left = CODEC.remove(message, [part_at(message, *C1)])
     assert left is not None
     assert left["content"][0] is message["content"][0]
     assert left["content"][1] is message["content"][2]
 
 
-MARKED: list[tuple[str, Any, tuple[str | int, ...], Any]] = [
+PLACED: list[tuple[str, Any, tuple[str | int, ...], Any]] = [
     (
         "a string becomes a block",
         {"role": "user", "content": "a"},
@@ -458,7 +458,7 @@ MARKED: list[tuple[str, Any, tuple[str | int, ...], Any]] = [
     ("a block", user(text("a"), text("b")), C1, user(text("a"), text("b", cache_control=HOUR))),
     (
         "a marked block",
-        user(text("a", cache_control=MARK)),
+        user(text("a", cache_control=EPHEMERAL)),
         C0,
         user(text("a", cache_control=HOUR)),
     ),
@@ -483,7 +483,7 @@ MARKED: list[tuple[str, Any, tuple[str | int, ...], Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "path", "expected"), MARKED, ids=[row[0] for row in MARKED]
+    ("name", "message", "path", "expected"), PLACED, ids=[row[0] for row in PLACED]
 )
 def test_mark(name: str, message: Any, path: tuple[str | int, ...], expected: Any) -> None:
     assert CODEC.place_breakpoint(message, part_at(message, *path), HOUR) == expected
@@ -508,7 +508,7 @@ def test_nothing_raises_on_any_json(messages: list[Any]) -> None:
         CODEC.is_model_made(message)
         for part in CODEC.decode(row, message):
             CODEC.remove(message, [part])
-            CODEC.place_breakpoint(message, part, MARK)
+            CODEC.place_breakpoint(message, part, EPHEMERAL)
             if part.ref.path:
                 CODEC.replace(message, part, "{}")
 

@@ -27,16 +27,16 @@ from tests.providers.anthropic.support import (
     CODEC,
     COMPACTION,
     EFFORT,
+    EPHEMERAL,
     FOUND,
     HOUR,
     IMAGE,
-    MARK,
     NEW,
     OLD,
     SEARCH,
     THINKING,
-    Mended,
     Messages,
+    Repaired,
     m,
     none,
     orphan,
@@ -338,7 +338,7 @@ TABLE: list[tuple[str, Messages, Messages]] = [
     ),
     (
         "a mark on an empty text in a result",
-        [u(), m(use()), u(res(content=[text(), text("", cache_control=MARK)]))],
+        [u(), m(use()), u(res(content=[text(), text("", cache_control=EPHEMERAL)]))],
         [u(), m(use()), u(res(content=[text(), text("")]))],
     ),
     ("server-side call without result", [u(), m(text(), SEARCH), u()], [u(), m(text()), u()]),
@@ -373,11 +373,11 @@ TABLE: list[tuple[str, Messages, Messages]] = [
 @pytest.mark.parametrize(("name", "messages", "expected"), TABLE, ids=[row[0] for row in TABLE])
 def test_a_history(name: str, messages: Messages, expected: Messages) -> None:
     before = copy.deepcopy(messages)
-    mended = Mended(messages)
-    assert mended.rows == expected
+    repaired = Repaired(messages)
+    assert repaired.rows == expected
     assert messages == before
-    assert bool(mended.repairs) == (messages != expected)
-    assert check_request(CODEC, mended.rows, None) == []
+    assert bool(repaired.repairs) == (messages != expected)
+    assert check_request(CODEC, repaired.rows, None) == []
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_a_history(name: str, messages: Messages, expected: Messages) -> None:
 )
 def test_stand_ins_for_server_side_results(name: str, code: str, kind: str) -> None:
     call = {"type": name, "id": "s", "name": code, "input": {}}
-    rows = Mended([u(), m(call, use()), u(res()), m(), u()]).rows
+    rows = Repaired([u(), m(call, use()), u(res()), m(), u()]).rows
     stand_in = rows[3]["content"][0]
     assert (stand_in["type"], stand_in["tool_use_id"]) == (kind, "s")
     assert rows[3]["content"][1] == text("ok")
@@ -437,7 +437,7 @@ DONE: list[tuple[str, Messages, tuple[str, str, str]]] = [
 def test_what_was_done_is_told(
     name: str, messages: Messages, expected: tuple[str, str, str]
 ) -> None:
-    assert Repair(*expected) in Mended(messages).repairs
+    assert Repair(*expected) in Repaired(messages).repairs
 
 
 def test_untouched_blocks_and_messages_are_the_same_objects() -> None:
@@ -448,7 +448,7 @@ def test_untouched_blocks_and_messages_are_the_same_objects() -> None:
         m(use("c")),
         u(res("c")),
     ]
-    rows = Mended(messages).rows
+    rows = Repaired(messages).rows
     assert rows[0] is messages[0]
     assert [
         new is old for new, old in zip(rows[1]["content"], messages[1]["content"], strict=True)
@@ -466,15 +466,15 @@ def test_many_lost_results_get_stand_ins_in_the_order_of_their_calls() -> None:
         for tool in tools
     ]
     history = [u(), m(*asked, use()), u(res()), m(text("so")), u(text("and?"))]
-    mended = respool.repair(history, format="anthropic").request
-    put = [block for block in mended[3]["content"] if block["type"] != "text"]
+    repaired = respool.repair(history, format="anthropic").request
+    put = [block for block in repaired[3]["content"] if block["type"] != "text"]
     assert [block["tool_use_id"] for block in put] == [f"srvtoolu_{tool}" for tool in tools]
     assert [block["type"] for block in put] == [RESULT_TYPES[tool] for tool in tools]
-    assert respool.check(mended, format="anthropic") == []
+    assert respool.check(repaired, format="anthropic") == []
 
 
-def marked(*marks: Any) -> dict[str, Any]:
-    return u(*(text(cache_control=mark) if mark else text() for mark in marks))
+def placed(*controls: Any) -> dict[str, Any]:
+    return u(*(text(cache_control=control) if control else text() for control in controls))
 
 
 # The name, the history, the fields beside it, the history after.
@@ -528,59 +528,85 @@ ENDS: list[tuple[str, Messages, dict[str, Any], Messages]] = [
     ),
     (
         "five marks",
-        [marked(MARK, MARK), marked(MARK, MARK, MARK)],
+        [
+            placed(EPHEMERAL, EPHEMERAL),
+            placed(EPHEMERAL, EPHEMERAL, EPHEMERAL),
+        ],
         {},
-        [marked(None, MARK), marked(MARK, MARK, MARK)],
+        [
+            placed(None, EPHEMERAL),
+            placed(EPHEMERAL, EPHEMERAL, EPHEMERAL),
+        ],
     ),
     (
         "five marks with the head's",
-        [marked(MARK, MARK, MARK)],
-        {"system": [text(cache_control=MARK)] * 2},
-        [marked(None, MARK, MARK)],
+        [placed(EPHEMERAL, EPHEMERAL, EPHEMERAL)],
+        {"system": [text(cache_control=EPHEMERAL)] * 2},
+        [placed(None, EPHEMERAL, EPHEMERAL)],
     ),
     (
         "five marks with the automatic one",
-        [marked(MARK, MARK, MARK, MARK)],
-        {"cache_control": MARK},
-        [marked(None, MARK, MARK, MARK)],
+        [placed(EPHEMERAL, EPHEMERAL, EPHEMERAL, EPHEMERAL)],
+        {"cache_control": EPHEMERAL},
+        [placed(None, EPHEMERAL, EPHEMERAL, EPHEMERAL)],
     ),
     (
         "a mark inside a result",
-        [u(), m(use()), u(res(content=[text(cache_control=MARK)])), marked(MARK, MARK, MARK, MARK)],
+        [
+            u(),
+            m(use()),
+            u(res(content=[text(cache_control=EPHEMERAL)])),
+            placed(EPHEMERAL, EPHEMERAL, EPHEMERAL, EPHEMERAL),
+        ],
         {},
-        [u(), m(use()), u(res(content=[text()])), marked(MARK, MARK, MARK, MARK)],
+        [
+            u(),
+            m(use()),
+            u(res(content=[text()])),
+            placed(EPHEMERAL, EPHEMERAL, EPHEMERAL, EPHEMERAL),
+        ],
     ),
-    ("an hour behind five minutes", [marked(MARK, HOUR)], {}, [marked(MARK, MARK)]),
+    (
+        "an hour behind five minutes",
+        [placed(EPHEMERAL, HOUR)],
+        {},
+        [placed(EPHEMERAL, EPHEMERAL)],
+    ),
     (
         "an hour behind five minutes of the head",
-        [marked(HOUR)],
-        {"system": [text(cache_control=MARK)]},
-        [marked(MARK)],
+        [placed(HOUR)],
+        {"system": [text(cache_control=EPHEMERAL)]},
+        [placed(EPHEMERAL)],
     ),
     (
         "an hour behind a mark that goes",
-        [marked(MARK, HOUR, HOUR, HOUR, HOUR)],
+        [placed(EPHEMERAL, HOUR, HOUR, HOUR, HOUR)],
         {},
-        [marked(None, HOUR, HOUR, HOUR, HOUR)],
+        [placed(None, HOUR, HOUR, HOUR, HOUR)],
     ),
-    ("an hour, then five minutes", [marked(HOUR, MARK)], {}, [marked(HOUR, MARK)]),
+    (
+        "an hour, then five minutes",
+        [placed(HOUR, EPHEMERAL)],
+        {},
+        [placed(HOUR, EPHEMERAL)],
+    ),
     (
         "what only looks like marks",
-        [u(), m(*(use(str(n), input={"cache_control": MARK}) for n in range(6)))],
+        [u(), m(*(use(str(n), input={"cache_control": EPHEMERAL}) for n in range(6)))],
         {},
-        [u(), m(*(use(str(n), input={"cache_control": MARK}) for n in range(6)))],
+        [u(), m(*(use(str(n), input={"cache_control": EPHEMERAL}) for n in range(6)))],
     ),
     (
         "a mark on what is to be cleared",
-        [u(), s(text(cache_control=MARK), clear_at="x")],
+        [u(), s(text(cache_control=EPHEMERAL), clear_at="x")],
         {},
         [u(), s(text(), clear_at="x")],
     ),
     (
         "a head with too many marks",
-        [marked(MARK)],
-        {"system": [text(cache_control=MARK)] * 5},
-        [marked(MARK)],
+        [placed(EPHEMERAL)],
+        {"system": [text(cache_control=EPHEMERAL)] * 5},
+        [placed(EPHEMERAL)],
     ),
 ]
 
@@ -590,50 +616,50 @@ ENDS: list[tuple[str, Messages, dict[str, Any], Messages]] = [
 )
 def test_an_end(name: str, messages: Messages, fields: dict[str, Any], expected: Messages) -> None:
     before = copy.deepcopy(messages)
-    mended = Mended(messages, fields)
-    assert mended.rows == expected
+    repaired = Repaired(messages, fields)
+    assert repaired.rows == expected
     assert messages == before
-    assert bool(mended.repairs) == (messages != expected)
-    assert same(mended.rows, messages) == (messages == expected)
+    assert bool(repaired.repairs) == (messages != expected)
+    assert same(repaired.rows, messages) == (messages == expected)
 
 
 @given(requests("anthropic"))
 def test_what_the_provider_accepts_is_not_touched(request: dict[str, Any]) -> None:
-    assert same(Mended(request["messages"], request).rows, request["messages"])
-    assert same(Mended(request["messages"]).rows, request["messages"])
+    assert same(Repaired(request["messages"], request).rows, request["messages"])
+    assert same(Repaired(request["messages"]).rows, request["messages"])
 
 
 @given(pending("anthropic"))
 def test_pending_calls_stay(messages: Messages) -> None:
-    assert same(Mended(messages).rows, messages)
+    assert same(Repaired(messages).rows, messages)
 
 
 @given(broken("anthropic"), st.booleans())
 def test_damage_is_mended_once_and_the_same_way(request: dict[str, Any], bare: bool) -> None:
     messages, fields = request["messages"], None if bare else request
     before = copy.deepcopy(messages)
-    mended = Mended(messages, fields)
+    repaired = Repaired(messages, fields)
     assert messages == before
-    assert repairable(mended.rows, fields) == []
-    assert same(Mended(mended.rows, fields).rows, mended.rows)
-    assert Mended(copy.deepcopy(messages), fields).rows == mended.rows
+    assert repairable(repaired.rows, fields) == []
+    assert same(Repaired(repaired.rows, fields).rows, repaired.rows)
+    assert Repaired(copy.deepcopy(messages), fields).rows == repaired.rows
     sound = not repairable(messages, fields)
-    assert same(mended.rows, messages) == sound
-    assert bool(mended.repairs) != sound
+    assert same(repaired.rows, messages) == sound
+    assert bool(repaired.repairs) != sound
 
 
 ids = st.sampled_from(["s", "t"])
 names = st.sampled_from(["web_fetch", "web_search", "tool_search_tool_bm25", "future", None])
 kinds = st.sampled_from(["web_fetch", "web_search", "tool_search", "mcp", "future"])
-marks = st.sampled_from([None, {"type": "ephemeral"}])
+controls = st.sampled_from([None, {"type": "ephemeral"}])
 served = st.one_of(
     st.builds(lambda id, name: {**SEARCH, "id": id, "name": name}, ids, names),
     st.builds(lambda id: {**SEARCH, "id": id, "type": "mcp_tool_use"}, ids),
     st.builds(lambda id, kind: {"type": f"{kind}_tool_result", "tool_use_id": id}, ids, kinds),
-    st.builds(lambda null: {"type": "compaction", "content": "x", "signature": null}, marks),
+    st.builds(lambda null: {"type": "compaction", "content": "x", "signature": null}, controls),
 )
 inner = st.builds(
-    lambda said, mark: text(said, cache_control=mark), st.sampled_from(["x", ""]), marks
+    lambda said, control: text(said, cache_control=control), st.sampled_from(["x", ""]), controls
 )
 turns = st.builds(
     lambda n, blocks, said, content: (m(*blocks, use(n)), u(res(n, content), *said)),
@@ -648,26 +674,26 @@ turns = st.builds(
 @given(st.lists(turns, min_size=1, max_size=4), st.lists(served, max_size=3))
 def test_tools_of_the_provider_are_mended(pairs: list[Any], last: list[Any]) -> None:
     messages = [u(), *(message for pair in pairs for message in pair), m(*last, text())]
-    mended = Mended(messages)
-    assert repairable(mended.rows, None) == []
-    assert same(Mended(mended.rows).rows, mended.rows)
+    repaired = Repaired(messages)
+    assert repairable(repaired.rows, None) == []
+    assert same(Repaired(repaired.rows).rows, repaired.rows)
     sound = not repairable(messages, None)
-    assert same(mended.rows, messages) == sound
-    assert bool(mended.repairs) != sound
+    assert same(repaired.rows, messages) == sound
+    assert bool(repaired.repairs) != sound
 
 
 @given(broken("anthropic"))
 def test_what_follows_never_changes_what_was_mended(request: dict[str, Any]) -> None:
     messages = request["messages"]
-    steps = Mended(messages, ending=False).steps
+    steps = Repaired(messages, ending=False).steps
     for count, step in enumerate(split_steps(CODEC, messages)):
-        assert Mended(messages[: step.at], ending=False).steps == steps[:count]
+        assert Repaired(messages[: step.at], ending=False).steps == steps[:count]
 
 
 @given(arbitrary_json_messages() | st.lists(arbitrary_json(20), max_size=3), arbitrary_json(10))
 def test_any_json_is_mended(messages: Messages, beside: Any) -> None:
     fields = beside if isinstance(beside, dict) else None
-    assert repairable(Mended(messages, fields).rows, fields) == []
+    assert repairable(Repaired(messages, fields).rows, fields) == []
 
 
 @cache
@@ -700,7 +726,7 @@ def long_histories(count: int) -> dict[str, Messages]:
 def test_long_histories_take_linear_time(name: str, count: int) -> None:
     messages = long_histories(count)[name]
     start = time.process_time()
-    mended = Mended(messages)
+    repaired = Repaired(messages)
     assert time.process_time() - start < count / 2_000  # a quadratic way takes minutes
-    assert mended.repairs
-    assert repairable(mended.rows, None) == []
+    assert repaired.repairs
+    assert repairable(repaired.rows, None) == []

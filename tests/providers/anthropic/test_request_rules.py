@@ -12,9 +12,9 @@ import pytest
 from respool.providers.anthropic.codec import AnthropicCodec
 from respool.providers.registry import check_request
 from tests.providers.anthropic.support import (
+    EPHEMERAL,
     FOUND,
     HOUR,
-    MARK,
     NEW,
     OLD,
     SEARCH,
@@ -60,13 +60,13 @@ WHOLE: list[tuple[str, list[Any], dict[str, Any], list[tuple[str, str]]]] = [
     (
         "A6 a mark on an empty system text",
         [u()],
-        {"system": [text(), text("", cache_control=MARK)]},
+        {"system": [text(), text("", cache_control=EPHEMERAL)]},
         [("A6", "system[1]")],
     ),
     (
         "A6 no mark on it, or none that is empty",
         [u()],
-        {"system": [text("", cache_control=None), text("x", cache_control=MARK), 3]},
+        {"system": [text("", cache_control=None), text("x", cache_control=EPHEMERAL), 3]},
         [],
     ),
     ("A7 prefill on newer models", [u(), m()], {"model": NEW}, [("A7", "messages[1]")]),
@@ -223,39 +223,44 @@ WHOLE: list[tuple[str, list[Any], dict[str, Any], list[tuple[str, str]]]] = [
     ),
     (
         "A21 the head counts",
-        [u(text(cache_control=MARK))],
+        [u(text(cache_control=EPHEMERAL))],
         {
-            "system": [text(cache_control=MARK)] * 2,
-            "tools": [{**TOOLS[0], "cache_control": MARK}] * 2,
+            "system": [text(cache_control=EPHEMERAL)] * 2,
+            "tools": [{**TOOLS[0], "cache_control": EPHEMERAL}] * 2,
         },
         [("A21", "messages[0].content[0]")],
     ),
     (
         "A21 automatic counts",
-        [u(*[text(cache_control=MARK)] * 4)],
-        {"cache_control": MARK},
+        [u(*[text(cache_control=EPHEMERAL)] * 4)],
+        {"cache_control": EPHEMERAL},
         [("A21", "messages[0].content[3]")],
     ),
     (
         "A21 an hour behind the head",
         [u(text(cache_control=HOUR))],
-        {"system": [text(cache_control=MARK)]},
+        {"system": [text(cache_control=EPHEMERAL)]},
         [("A21", "messages[0].content[0]")],
     ),
     (
         "A21 automatic for an hour, behind five minutes",
-        [u(text(cache_control=MARK))],
+        [u(text(cache_control=EPHEMERAL))],
         {"cache_control": HOUR},
         [("A21", "cache_control")],
     ),
     (
         "A21 automatic for an hour, behind the head's five minutes",
         [u()],
-        {"system": [text(cache_control=MARK)], "cache_control": HOUR},
+        {"system": [text(cache_control=EPHEMERAL)], "cache_control": HOUR},
         [("A21", "cache_control")],
     ),
     ("A21 hours only", [u(text(cache_control=HOUR))], {"cache_control": HOUR}, []),
-    ("A21 an hour, then automatic", [u(text(cache_control=HOUR))], {"cache_control": MARK}, []),
+    (
+        "A21 an hour, then automatic",
+        [u(text(cache_control=HOUR))],
+        {"cache_control": EPHEMERAL},
+        [],
+    ),
     ("A22 a large image", [u(png(8001))], {}, [("A22", "messages[0].content[0]")]),
     (
         "A22 many images",

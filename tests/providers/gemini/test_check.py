@@ -228,23 +228,23 @@ BROKEN: list[tuple[list[Any], Found, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("contents", "expected", "mended"), BROKEN)
+@pytest.mark.parametrize(("contents", "expected", "repaired"), BROKEN)
 def test_each_rule_is_found_in_its_place(
-    contents: list[Any], expected: Found, mended: list[Any]
+    contents: list[Any], expected: Found, repaired: list[Any]
 ) -> None:
     assert codes(contents) == expected
-    assert check(mended) == []
+    assert check(repaired) == []
 
 
-@pytest.mark.parametrize(("contents", "expected", "mended"), BROKEN)
+@pytest.mark.parametrize(("contents", "expected", "repaired"), BROKEN)
 def test_each_rule_is_found_in_the_sdks_spelling(
-    contents: list[Any], expected: Found, mended: list[Any]
+    contents: list[Any], expected: Found, repaired: list[Any]
 ) -> None:
     found = [
         (code, re.sub(r"_(\w)", lambda m: m[1].upper(), p)) for code, p in codes(snake(contents))
     ]
     assert found == expected
-    assert check(snake(mended)) == []
+    assert check(snake(repaired)) == []
 
 
 @pytest.mark.parametrize("role", [{}, {"role": None}, {"role": ""}])
@@ -348,7 +348,7 @@ NEARLY = st.lists(nearly_sound() | nearly_sound() | CONTENTS, max_size=3).flatma
 
 
 def plain_steps(contents: list[Any]) -> int:
-    """How many steps are plain; every one of them must pass every rule."""
+    """Number of plain steps; each of them must pass every rule."""
     seen, count = RuleState(), 0
     for step in split_steps(GeminiCodec(), contents):
         if is_plain(step):

@@ -43,7 +43,7 @@ def content(*parts: Any, role: str = "model") -> dict[str, Any]:
 
 
 def shape(part: Part) -> dict[str, Any]:
-    """What a part says, its place and its unset fields left out."""
+    """Fields of a part, without its place and its unset fields."""
     names = ("kind", "speaker", "text", "name", "id", "error", "signed", "server", "weight")
     return {name: value for name in names if (value := getattr(part, name))}
 

@@ -36,7 +36,7 @@ from tests.laws.trial_passes import drop_every_other_exchange
 from tests.strategies import arbitrary_json_messages, broken, histories, requests
 from tests.support.timing import takes_at_most
 
-CODEC, RULES, MENDER = GeminiCodec(), GeminiRules(), GeminiRepairer()
+CODEC, RULES, REPAIRER = GeminiCodec(), GeminiRules(), GeminiRepairer()
 GEMINI_3: dict[str, Any] = {"model": "gemini-3-pro-preview"}
 Fields = dict[str, Any] | None
 
@@ -50,12 +50,12 @@ def errors(contents: list[Any], fields: Fields = None) -> list[Problem]:
     return [problem for problem in found if problem.severity == "error"]
 
 
-def mend_steps(contents: list[Any], fields: Fields = None) -> tuple[list[Any], RuleState]:
+def repair_steps(contents: list[Any], fields: Fields = None) -> tuple[list[Any], RuleState]:
     """The history mended step by step, without what its end needs."""
     seen, rows = RuleState(), list[Any]()
     for step in split_steps(CODEC, contents):
-        mended = MENDER.repair_step(step, seen, fields)
-        new = list(step.messages) if mended is None else [row.message for row in mended.rows]
+        repaired = REPAIRER.repair_step(step, seen, fields)
+        new = list(step.messages) if repaired is None else [row.message for row in repaired.rows]
         for sub in split_steps(CODEC, new):
             RULES.advance(Step(sub.messages, len(rows) + sub.at, sub.model_count), seen)
         rows += new
@@ -63,8 +63,8 @@ def mend_steps(contents: list[Any], fields: Fields = None) -> tuple[list[Any], R
 
 
 def repair(contents: list[Any], fields: Fields = None) -> list[Any]:
-    rows, seen = mend_steps(contents, fields)
-    ending = MENDER.repair_end(seen, len(rows), rows.__getitem__, fields)
+    rows, seen = repair_steps(contents, fields)
+    ending = REPAIRER.repair_end(seen, len(rows), rows.__getitem__, fields)
     if ending is None:
         return rows
     out: list[Any] = []
@@ -329,9 +329,9 @@ def test_the_sdks_spelling_is_kept(contents: list[Any], expected: list[Any]) -> 
 def test_what_is_not_broken_stays_the_same_object() -> None:
     first, second = call("a"), {"functionCall": {"name": "b", **SIGNED}}
     contents = [ASK, model(first, second), user(answer("a"), answer("b")), MORE]
-    mended = repair(contents)
-    assert mended[1]["parts"][0] is first
-    assert same(mended[:1] + mended[2:], contents[:1] + contents[2:])
+    repaired = repair(contents)
+    assert repaired[1]["parts"][0] is first
+    assert same(repaired[:1] + repaired[2:], contents[:1] + contents[2:])
 
 
 def test_an_id_on_one_side_only_stays_there() -> None:
@@ -339,18 +339,18 @@ def test_an_id_on_one_side_only_stays_there() -> None:
     contents = [ASK, calls, answers, MORE]
     assert same(repair(contents), contents)
     late = [ASK, calls, MORE, answers]
-    mended = repair(late)
-    assert mended == [ASK, calls, answers, MORE]
-    assert mended[2] is answers
+    repaired = repair(late)
+    assert repaired == [ASK, calls, answers, MORE]
+    assert repaired[2] is answers
 
 
 def test_rows_name_their_source_and_repairs_their_rule() -> None:
     contents = [model(call("a")), MORE, user(answer("a"))]
-    mended = MENDER.repair_step(Step(contents, 0, 1), RuleState(), None)
-    assert mended is not None
-    assert [row.source for row in mended.rows] == [None, 0, 2, 1]
-    assert mended.rows[2].message is contents[2]
-    assert [(r.code, r.place) for r in mended.repairs] == [
+    repaired = REPAIRER.repair_step(Step(contents, 0, 1), RuleState(), None)
+    assert repaired is not None
+    assert [row.source for row in repaired.rows] == [None, 0, 2, 1]
+    assert repaired.rows[2].message is contents[2]
+    assert [(r.code, r.place) for r in repaired.repairs] == [
         ("G2", "contents[0]"),
         ("G1", "contents[2].parts[0]"),
     ]
@@ -371,32 +371,32 @@ def test_unsigned_calls_of_the_current_turn_get_the_stand_in(spell: Any) -> None
             *(model(call("c", **SIGNED)), user(answer("c"))),
         ]
     )
-    mended = repair(contents, GEMINI_3)
+    repaired = repair(contents, GEMINI_3)
     stand_in = spell({"thoughtSignature": SKIP_SIGNATURE})
-    assert mended[4]["parts"][1] == {**contents[4]["parts"][1], **stand_in}
-    assert same(mended[:4] + mended[5:], contents[:4] + contents[5:])
+    assert repaired[4]["parts"][1] == {**contents[4]["parts"][1], **stand_in}
+    assert same(repaired[:4] + repaired[5:], contents[:4] + contents[5:])
     assert same(repair(contents, {"model": "gemini-2.5-pro"}), contents)
     assert same(repair(contents), contents)
 
 
 def test_calls_exposed_by_text_beside_a_response_get_the_stand_in() -> None:
     contents = [ASK, model(call("a")), user(answer("a"), text("and now"))]
-    mended = repair(contents, GEMINI_3)
-    assert mended == [ASK, model(call("a", thoughtSignature=SKIP_SIGNATURE)), contents[2]]
-    assert errors(mended, GEMINI_3) == []
+    repaired = repair(contents, GEMINI_3)
+    assert repaired == [ASK, model(call("a", thoughtSignature=SKIP_SIGNATURE)), contents[2]]
+    assert errors(repaired, GEMINI_3) == []
 
 
 def test_a_request_that_ends_on_the_model_gets_a_user_turn() -> None:
     contents = [ASK, model(call("a")), user(answer("a")), model(text("Done."))]
     for fields in ({}, GEMINI_3):
-        mended = repair(contents, fields)
-        assert mended == [*contents, user(text(CONTINUE_TEXT))]
-        assert errors(mended, fields) == []
+        repaired = repair(contents, fields)
+        assert repaired == [*contents, user(text(CONTINUE_TEXT))]
+        assert errors(repaired, fields) == []
     assert same(repair(contents), contents)
 
 
 def test_there_are_no_marks_to_limit() -> None:
-    assert MENDER.limit_breakpoints([(0, ASK)], {}) is None
+    assert REPAIRER.limit_breakpoints([(0, ASK)], {}) is None
 
 
 def test_values_of_any_depth_are_mended() -> None:
@@ -405,9 +405,9 @@ def test_values_of_any_depth_are_mended() -> None:
         deep = [deep]
     held = {"functionResponse": {"id": deep, "name": "a", "response": deep}}
     contents = [{"role": deep, "parts": [deep]}, model(call("a"), {"text": deep}), user(held), deep]
-    mended = repair(contents, GEMINI_3)
-    assert errors(mended, GEMINI_3) == []
-    assert mended[2]["parts"][0]["functionResponse"]["response"] == {"output": deep}
+    repaired = repair(contents, GEMINI_3)
+    assert errors(repaired, GEMINI_3) == []
+    assert repaired[2]["parts"][0]["functionResponse"]["response"] == {"output": deep}
 
 
 def counts_agree(contents: list[Any]) -> bool:
@@ -435,46 +435,46 @@ def test_whole_requests_are_not_touched(request: dict[str, Any]) -> None:
 def test_after_repair_nothing_is_wrong(request: dict[str, Any]) -> None:
     contents, fields = history_of(request)
     before = copy.deepcopy(contents)
-    mended = repair(contents, fields)
+    repaired = repair(contents, fields)
     assert contents == before
-    assert errors(mended, fields) == [] or not contents
-    assert mended == repair(copy.deepcopy(contents), fields)
-    assert same(repair(mended, fields), mended)
-    assert counts_agree(mended)
-    refused = [told for told in HISTORY_JUDGES["gemini"](mended) if "Extra inputs" not in told]
+    assert errors(repaired, fields) == [] or not contents
+    assert repaired == repair(copy.deepcopy(contents), fields)
+    assert same(repair(repaired, fields), repaired)
+    assert counts_agree(repaired)
+    refused = [told for told in HISTORY_JUDGES["gemini"](repaired) if "Extra inputs" not in told]
     assert refused == []
     if not errors(contents, fields):
-        assert same(mended, contents)
+        assert same(repaired, contents)
 
 
 @given(broken("gemini"))
 def test_what_is_mended_once_stays_as_it_is_when_the_history_grows(request: dict[str, Any]) -> None:
     contents, fields = history_of(request)
-    whole, _ = mend_steps(contents, fields)
+    whole, _ = repair_steps(contents, fields)
     for step in split_steps(CODEC, contents):
-        shorter, _ = mend_steps(contents[: step.at], fields)
+        shorter, _ = repair_steps(contents[: step.at], fields)
         assert whole[: len(shorter)] == shorter
 
 
 @given(arbitrary_json_messages())
 def test_any_json_is_mended_into_contents(contents: list[Any]) -> None:
     for fields in (None, GEMINI_3):
-        mended = repair(contents, fields)
-        assert errors(mended, fields) == [] or not contents
-        assert same(repair(mended, fields), mended)
+        repaired = repair(contents, fields)
+        assert errors(repaired, fields) == [] or not contents
+        assert same(repair(repaired, fields), repaired)
 
 
 @given(histories("gemini"))
 def test_lost_responses_are_replaced_in_their_places(contents: list[Any]) -> None:
     """Without any response, every call is answered by a stand-in."""
     held = [c for c in contents if not any("functionResponse" in part for part in c["parts"])]
-    mended = repair([*held, ASK])
-    assert errors(mended) == []
-    assert counts_agree(mended)
+    repaired = repair([*held, ASK])
+    assert errors(repaired) == []
+    assert counts_agree(repaired)
     calls = sum("functionCall" in part for content in held for part in content["parts"])
     stubs = sum(
         part["functionResponse"]["response"] == {"output": NO_RESULT_TEXT}
-        for content in mended
+        for content in repaired
         for part in content["parts"]
         if "functionResponse" in part
     )
@@ -482,12 +482,12 @@ def test_lost_responses_are_replaced_in_their_places(contents: list[Any]) -> Non
 
 
 def test_ten_thousand_calls_are_mended_in_linear_time() -> None:
-    def mend(count: int) -> None:
+    def repair_contents(count: int) -> None:
         calls = (model(call("a")) for _ in range(count))
         answers = (user(answer("a")) for _ in range(count - 1))
         assert len(repair([ASK, *calls, *answers])) == 3
 
-    takes_at_most(40, lambda: mend(10_000), lambda: mend(1_000))
+    takes_at_most(40, lambda: repair_contents(10_000), lambda: repair_contents(1_000))
 
 
 def _bodies(count: int) -> list[bytes]:

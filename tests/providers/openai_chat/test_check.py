@@ -406,7 +406,7 @@ FIELDS = st.sampled_from((None, OPENAI))
 
 
 def plain_steps(messages: list[Any], fields: dict[str, Any] | None = None) -> int:
-    """How many steps are plain; every one of them must pass every rule."""
+    """Number of plain steps; each of them must pass every rule."""
     plain = [step for step in steps_of(messages) if is_plain(step)]
     assert [problem for step in plain for problem in check_every_rule(step, fields)] == []
     return len(plain)

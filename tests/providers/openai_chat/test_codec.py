@@ -22,7 +22,7 @@ IMAGE: dict[str, Any] = {
     "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "high"},
 }
 FUTURE = {"type": "future_gesture", "strokes": [1]}
-MARK = {"type": "ephemeral"}
+EPHEMERAL = {"type": "ephemeral"}
 BREAKPOINT = {"mode": "explicit"}
 
 
@@ -56,7 +56,7 @@ def part_at(message: Any, *path: str | int) -> Part:
 
 
 def told(message: Any) -> list[tuple[Any, ...]]:
-    """What a part is, where, and what it says; name and id where it has one."""
+    """Kind, place and text of a part; name and id where it has one."""
     return [
         (p.ref.path, p.kind, p.speaker, p.text, *(x for x in (p.name, p.id) if x))
         for p in parts_of(message)
@@ -239,15 +239,15 @@ def test_legacy_calls_pair_by_name() -> None:
     assert [(e.call, e.result) for e in index.freeze().exchanges] == [(0, 1)]
 
 
-MARKED = text("a", cache_control=MARK)
+WITH_BREAKPOINT = text("a", cache_control=EPHEMERAL)
 REPLACE: list[tuple[str, Any, BlockPath, str, Any]] = [
     ("words", {"role": "user", "content": "a"}, C, "b", {"role": "user", "content": "b"}),
     (
         "a marked part",
-        {"role": "user", "content": [MARKED, IMAGE]},
+        {"role": "user", "content": [WITH_BREAKPOINT, IMAGE]},
         ("content", 0),
         "b",
-        {"role": "user", "content": [text("b", cache_control=MARK), IMAGE]},
+        {"role": "user", "content": [text("b", cache_control=EPHEMERAL), IMAGE]},
     ),
     (
         "a refusal",
@@ -288,18 +288,18 @@ REPLACE: list[tuple[str, Any, BlockPath, str, Any]] = [
     ("a null result", tool("a", None), C, "s", tool("a", "s")),
     (
         "a result in parts keeps its mark and its media",
-        tool("a", [IMAGE, text("r"), FUTURE, text("s", cache_control=MARK)]),
+        tool("a", [IMAGE, text("r"), FUTURE, text("s", cache_control=EPHEMERAL)]),
         C,
         "t",
-        tool("a", [IMAGE, text("t", cache_control=MARK), FUTURE]),
+        tool("a", [IMAGE, text("t", cache_control=EPHEMERAL), FUTURE]),
     ),
     ("a result without text", tool("a", [IMAGE]), C, "t", tool("a", [text("t"), IMAGE])),
     (
         "a picture in a result keeps its mark",
-        tool("a", [text("r"), {**IMAGE, "cache_control": MARK}]),
+        tool("a", [text("r"), {**IMAGE, "cache_control": EPHEMERAL}]),
         ("content", 1),
         "t",
-        tool("a", [text("r"), text("t", cache_control=MARK)]),
+        tool("a", [text("r"), text("t", cache_control=EPHEMERAL)]),
     ),
     (
         "the marker of a picture in a result stays",
@@ -430,13 +430,13 @@ def test_remove_shares_what_it_does_not_touch() -> None:
     assert left["tool_calls"][0] is BOTH["tool_calls"][1]
 
 
-MARKS: list[tuple[str, Any, BlockPath, Any, Any]] = [
+PLACED: list[tuple[str, Any, BlockPath, Any, Any]] = [
     (
         "words become a part",
         {"role": "user", "content": "a"},
         C,
-        MARK,
-        {"role": "user", "content": [MARKED]},
+        EPHEMERAL,
+        {"role": "user", "content": [WITH_BREAKPOINT]},
     ),
     (
         "a part",
@@ -456,17 +456,17 @@ MARKS: list[tuple[str, Any, BlockPath, Any, Any]] = [
         "the last part of a result",
         tool("a", [text("r"), text("s")]),
         C,
-        MARK,
-        tool("a", [text("r"), text("s", cache_control=MARK)]),
+        EPHEMERAL,
+        tool("a", [text("r"), text("s", cache_control=EPHEMERAL)]),
     ),
-    ("nothing to mark", tool("a", ""), C, MARK, tool("a", "")),
-    ("no part to mark", tool("a", []), C, MARK, tool("a", [])),
+    ("nothing to mark", tool("a", ""), C, EPHEMERAL, tool("a", "")),
+    ("no part to mark", tool("a", []), C, EPHEMERAL, tool("a", [])),
     (
         "a call: its message",
         assistant(None, call("a")),
         ("tool_calls", 0),
-        MARK,
-        assistant(None, call("a"), cache_control=MARK),
+        EPHEMERAL,
+        assistant(None, call("a"), cache_control=EPHEMERAL),
     ),
     (
         "no breakpoint on a call",
@@ -476,15 +476,15 @@ MARKS: list[tuple[str, Any, BlockPath, Any, Any]] = [
         assistant(None, call("a")),
     ),
     ("no breakpoint on the model's words", assistant("x"), C, BREAKPOINT, assistant("x")),
-    ("no message at all", 3, (), MARK, 3),
+    ("no message at all", 3, (), EPHEMERAL, 3),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "path", "mark", "expected"), MARKS, ids=[row[0] for row in MARKS]
+    ("name", "message", "path", "control", "expected"), PLACED, ids=[row[0] for row in PLACED]
 )
-def test_mark(name: str, message: Any, path: BlockPath, mark: Any, expected: Any) -> None:
-    assert CODEC.place_breakpoint(message, part_at(message, *path), mark) == expected
+def test_mark(name: str, message: Any, path: BlockPath, control: Any, expected: Any) -> None:
+    assert CODEC.place_breakpoint(message, part_at(message, *path), control) == expected
 
 
 def test_two_turns_of_the_model_become_one() -> None:
@@ -527,7 +527,7 @@ def test_nothing_raises_on_any_json(messages: list[Any]) -> None:
         CODEC.is_model_made(message)
         for part in parts:
             CODEC.remove(message, [part])
-            CODEC.place_breakpoint(message, part, MARK)
+            CODEC.place_breakpoint(message, part, EPHEMERAL)
             CODEC.place_breakpoint(message, part, BREAKPOINT)
             if part.kind in ("text", "call", "result", "reasoning"):
                 CODEC.replace(message, part, "{}")

@@ -27,7 +27,7 @@ from tests.judges import HISTORY_JUDGES
 from tests.strategies import arbitrary_json_messages, broken, requests
 
 RULES = OpenAIChatRules()
-MENDER = OpenAIChatRepairer()
+REPAIRER = OpenAIChatRepairer()
 OPENAI = {"model": "gpt-4.1"}
 USER = {"role": "user", "content": "hi"}
 WORDS = {"role": "assistant", "content": "words"}
@@ -81,9 +81,9 @@ def rows_of(messages: list[Any], fields: Fields = None) -> list[RepairedRow]:
     seen = RuleState()
     rows: list[RepairedRow] = []
     for step in steps_of(messages):
-        mended = MENDER.repair_step(step, seen, fields)
+        repaired = REPAIRER.repair_step(step, seen, fields)
         untouched = [RepairedRow(m, step.at + k) for k, m in enumerate(step.messages)]
-        rows += untouched if mended is None else mended.rows
+        rows += untouched if repaired is None else repaired.rows
         RULES.advance(step, seen)
     return rows
 
@@ -374,18 +374,18 @@ def test_what_is_not_broken_stays_the_same_object() -> None:
 
 def test_each_repair_is_named() -> None:
     (step,) = steps_of([asks(call(arguments=3)), USER])
-    mended = MENDER.repair_step(step, RuleState(), None)
-    assert mended is not None
-    assert [(r.code, r.place) for r in mended.repairs] == [
+    repaired = REPAIRER.repair_step(step, RuleState(), None)
+    assert repaired is not None
+    assert [(r.code, r.place) for r in repaired.repairs] == [
         ("C5", "messages[0].tool_calls[0].function.arguments"),
         ("C1", "messages[0].tool_calls[0]"),
     ]
-    assert [row.source for row in mended.rows] == [0, None, 1]
+    assert [row.source for row in repaired.rows] == [0, None, 1]
 
 
 def test_nothing_is_asked_of_the_end_or_of_marks() -> None:
-    assert MENDER.repair_end(RuleState(), 1, [WORDS].__getitem__, OPENAI) is None
-    assert MENDER.limit_breakpoints([(0, {**USER, "cache_control": {}})], OPENAI) is None
+    assert REPAIRER.repair_end(RuleState(), 1, [WORDS].__getitem__, OPENAI) is None
+    assert REPAIRER.limit_breakpoints([(0, {**USER, "cache_control": {}})], OPENAI) is None
 
 
 @given(requests("openai-chat"))
@@ -395,7 +395,7 @@ def test_whole_requests_are_not_touched(request: dict[str, Any]) -> None:
         assert all(a is b for a, b in zip(messages, repair(messages, fields), strict=True))
 
 
-def assert_mends(messages: list[Any], fields: Fields) -> None:
+def assert_repairs(messages: list[Any], fields: Fields) -> None:
     """No error is left, nothing changes when mended again, and the input is as it was."""
     before = copy.deepcopy(messages)
     sent = repair(messages, fields)
@@ -410,13 +410,13 @@ def assert_mends(messages: list[Any], fields: Fields) -> None:
 @settings(max_examples=examples(200))
 @given(broken("openai-chat"))
 def test_damage_is_mended(request: dict[str, Any]) -> None:
-    assert_mends(request["messages"], request)
+    assert_repairs(request["messages"], request)
 
 
 @given(arbitrary_json_messages())
 def test_any_json_is_mended(messages: list[Any]) -> None:
-    assert_mends(messages, None)
-    assert_mends(messages, OPENAI)
+    assert_repairs(messages, None)
+    assert_repairs(messages, OPENAI)
 
 
 @given(broken("openai-chat"))

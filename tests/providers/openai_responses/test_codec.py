@@ -588,7 +588,7 @@ def test_locks_a_run_with_reasoning_or_a_program():
 
 
 @pytest.mark.parametrize(
-    ("item", "marked"),
+    ("item", "expected"),
     [
         (
             message("user", "a"),
@@ -613,8 +613,8 @@ def test_locks_a_run_with_reasoning_or_a_program():
         ),
     ],
 )
-def test_marks(item: Any, marked: Any):
-    assert CODEC.place_breakpoint(item, read(item)[0], BREAKPOINT) == marked
+def test_marks(item: Any, expected: Any):
+    assert CODEC.place_breakpoint(item, read(item)[0], BREAKPOINT) == expected
 
 
 @pytest.mark.parametrize(
@@ -633,9 +633,9 @@ def test_a_mark_stands_only_where_the_api_takes_one(item: Any):
 
 def test_a_mark_is_no_part_of_what_an_item_says():
     item = message("user", [text("a")])
-    marked = CODEC.place_breakpoint(item, read(item)[0], BREAKPOINT)
-    assert read(marked) == read(item)
-    assert strip_breakpoints(marked) == item
+    expected = CODEC.place_breakpoint(item, read(item)[0], BREAKPOINT)
+    assert read(expected) == read(item)
+    assert strip_breakpoints(expected) == item
 
 
 def test_reads_the_head():

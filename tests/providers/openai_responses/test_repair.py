@@ -32,30 +32,30 @@ from tests.effort import examples
 
 CODEC = OpenAIResponsesCodec()
 RULES = OpenAIResponsesRules()
-MENDER = OpenAIResponsesRepairer()
+REPAIRER = OpenAIResponsesRepairer()
 Items = list[Any]
 Fields = dict[str, Any] | None
 
 
-def mend(items: Items, fields: Fields = None) -> tuple[Items, list[Repair]]:
+def repair_all(items: Items, fields: Fields = None) -> tuple[Items, list[Repair]]:
     """The history after repair, and what was done to it."""
     seen = RuleState()
     rows: Items = []
     repairs: list[Repair] = []
     for step in split_steps(CODEC, items):
-        mended = MENDER.repair_step(step, seen, fields)
+        repaired = REPAIRER.repair_step(step, seen, fields)
         new = list(step.messages)
-        if mended is not None:
-            assert mended.repairs
-            new = [row.message for row in mended.rows]
-            repairs += mended.repairs
-            for row in mended.rows:
+        if repaired is not None:
+            assert repaired.repairs
+            new = [row.message for row in repaired.rows]
+            repairs += repaired.repairs
+            for row in repaired.rows:
                 assert row.source is not None
                 assert step.at <= row.source < step.at + len(step.messages)
         for sub in split_steps(CODEC, new):
             RULES.advance(Step(sub.messages, len(rows) + sub.at, sub.model_count), seen)
         rows += new
-    ending = MENDER.repair_end(seen, len(rows), rows.__getitem__, fields)
+    ending = REPAIRER.repair_end(seen, len(rows), rows.__getitem__, fields)
     if ending is None:
         return rows, repairs
     out: Items = []
@@ -64,8 +64,8 @@ def mend(items: Items, fields: Fields = None) -> tuple[Items, list[Repair]]:
     return out, repairs + ending.repairs
 
 
-def mended(items: Items, fields: Fields = None) -> Items:
-    return mend(items, fields)[0]
+def repaired(items: Items, fields: Fields = None) -> Items:
+    return repair_all(items, fields)[0]
 
 
 def errors(items: Items, fields: Fields = None) -> list[str]:
@@ -428,7 +428,7 @@ SHAPES: list[tuple[str, Items, Items]] = [
 )
 def test_mends(broken: Items, whole: Items):
     before = copy.deepcopy(broken)
-    new, repairs = mend(broken)
+    new, repairs = repair_all(broken)
     assert new == whole
     assert broken == before, "the source is never changed"
     assert errors(new) == []
@@ -437,7 +437,7 @@ def test_mends(broken: Items, whole: Items):
 
 def test_what_is_not_touched_is_the_same_object():
     items = [say(), call(), output(), think(id="rs_1"), call("c2", id="fc_2"), say()]
-    new = mended(items)
+    new = repaired(items)
     kept = [item for item in new if any(item is old for old in items)]
     assert kept == items
     assert len(new) == len(items) + 1
@@ -446,11 +446,11 @@ def test_what_is_not_touched_is_the_same_object():
 def test_blocks_in_a_changed_item_are_the_same_objects():
     part = {"type": "input_text", "text": "a"}
     items = [call(), output(), call(), output(output=[part])]
-    assert mended(items)[3]["output"][0] is part
+    assert repaired(items)[3]["output"][0] is part
 
 
 def test_a_repair_says_its_rule_and_its_place():
-    _, repairs = mend([call(), output(), output(), say("tool")])
+    _, repairs = repair_all([call(), output(), output(), say("tool")])
     assert [(repair.code, repair.place) for repair in repairs] == [
         ("R0", "input[3].role"),
         ("R2", "input[2]"),
@@ -460,14 +460,14 @@ def test_a_repair_says_its_rule_and_its_place():
 def test_stays_out_where_the_server_holds_the_rest():
     items = [output("c9"), think(id="rs_1"), say(), call(), say()]
     for fields in ({"previous_response_id": "resp_1"}, {"conversation": "conv_1"}):
-        assert all(a is b for a, b in zip(mended(items, fields), items, strict=True))
+        assert all(a is b for a, b in zip(repaired(items, fields), items, strict=True))
     referred = [{"type": "item_reference", "id": "fc_9"}, *items]
-    assert all(a is b for a, b in zip(mended(referred), referred, strict=True))
+    assert all(a is b for a, b in zip(repaired(referred), referred, strict=True))
 
 
 def test_mends_around_what_it_cannot_judge():
     items = [output("c9"), say("tool")]
-    new = mended(items, {"previous_response_id": "resp_1"})
+    new = repaired(items, {"previous_response_id": "resp_1"})
     assert new == [output("c9"), say()]
     assert new[0] is items[0]
 
@@ -478,16 +478,16 @@ def test_warnings_are_left_alone():
         say("assistant", phase="commentary"),
         say("assistant"),
     ]
-    assert all(a is b for a, b in zip(mended(items), items, strict=True))
+    assert all(a is b for a, b in zip(repaired(items), items, strict=True))
 
 
 def test_nothing_is_put_into_an_empty_history():
-    assert mend([]) == ([], [])
-    assert mended([5]) == []
+    assert repair_all([]) == ([], [])
+    assert repaired([5]) == []
 
 
 def test_marks_are_no_business_of_repair():
-    assert MENDER.limit_breakpoints([(0, say())], None) is None
+    assert REPAIRER.limit_breakpoints([(0, say())], None) is None
 
 
 def test_steps_before_the_last_are_mended_the_same_when_the_history_grows():
@@ -503,9 +503,9 @@ def test_steps_before_the_last_are_mended_the_same_when_the_history_grows():
         say(),
     ]
     bounds = [step.at + len(step.messages) for step in split_steps(CODEC, items)]
-    whole = mended(items)
+    whole = repaired(items)
     for end in bounds:
-        part = mended(items[:end])
+        part = repaired(items[:end])
         assert whole[: len(part)] == part
 
 
@@ -620,7 +620,7 @@ def test_a_whole_history_is_left_as_it_is(items: Items, cut: bool):
     while items and items[-1]["type"] == "reasoning":
         items = items[:-1]
     assert errors(items) == []
-    new, repairs = mend(items)
+    new, repairs = repair_all(items)
     assert repairs == []
     assert all(a is b for a, b in zip(new, items, strict=True))
 
@@ -629,11 +629,11 @@ def test_a_whole_history_is_left_as_it_is(items: Items, cut: bool):
 @given(damaged())
 def test_whatever_happened_is_mended_once_and_the_same_way(items: Items):
     before = json.dumps(items)
-    new, repairs = mend(items)
+    new, repairs = repair_all(items)
     assert json.dumps(items) == before
     assert errors(new) == []
-    assert mend(copy.deepcopy(items)) == (new, repairs)
-    again, more = mend(new)
+    assert repair_all(copy.deepcopy(items)) == (new, repairs)
+    again, more = repair_all(new)
     assert more == []
     assert all(a is b for a, b in zip(again, new, strict=True))
     if not errors(items):
@@ -646,7 +646,7 @@ def test_a_mended_step_is_clean_by_itself(items: Items):
     seen = RuleState()
     for step in split_steps(CODEC, items):
         known = seen.copy()
-        fixed = MENDER.repair_step(step, seen, None)
+        fixed = REPAIRER.repair_step(step, seen, None)
         assert seen == known
         rows = [row.message for row in fixed.rows] if fixed else list(step.messages)
         after = seen.copy()
@@ -681,7 +681,7 @@ JSON = st.recursive(
     st.none() | st.dictionaries(st.sampled_from(["conversation", "input"]), JSON),
 )
 def test_any_json_is_mended(items: Items, fields: Fields):
-    new = mended(items, fields)
+    new = repaired(items, fields)
     assert errors(new, fields) == []
 
 
@@ -700,7 +700,7 @@ def test_ten_thousand_calls_take_no_square_of_time(same: bool, together: bool, m
     def seconds(count: int) -> float:
         items = many(count, same, together)
         start = time.process_time()
-        assert len(mended(items)) >= len(items)
+        assert len(repaired(items)) >= len(items)
         return time.process_time() - start
 
     seconds(100)

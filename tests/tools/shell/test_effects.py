@@ -22,7 +22,7 @@ TOOLS = Tools()
 
 
 def use(command: str | list[str], workdir: str | None = None) -> Use:
-    """What a shell tool does that is given this command."""
+    """Use of a shell tool with this command."""
     given = {"cmd": command} if workdir is None else {"cmd": command, "workdir": workdir}
     return TOOLS.use_of("exec_command", json.dumps(given))
 
@@ -621,7 +621,7 @@ def write_files(folder: Path) -> None:
 
 
 def state(folder: Path) -> dict[str, str]:
-    """What is in a folder: files with their text, folders by name."""
+    """Content of a folder: files with their text, folders by name."""
     return {
         str(path.relative_to(folder)): path.read_text(errors="replace") if path.is_file() else ""
         for path in folder.rglob("*")

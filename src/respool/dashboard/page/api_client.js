@@ -1,25 +1,25 @@
-// Asking respool, every two seconds while somebody looks; what has not changed is not sent again.
+// Polling of the API every two seconds while the page is visible; unchanged answers are not resent.
 
 const ROOT = location.pathname.replace(/\/?$/, "/");
-const EVERY = 2000;
-const REST = 9; // times as long as a round took: a large store is not kept busy by who looks at it
-const PATIENCE = 20_000; // milliseconds; after that nobody answers
-const known = new Map(); // by question: the tag and the answer
+const POLL_INTERVAL = 2000;
+const REST_FACTOR = 9; // pause, as a multiple of the last round: polling does not keep a large store busy
+const ANSWER_TIMEOUT = 20_000; // milliseconds
+const cache = new Map(); // by URL: the ETag and the data
 
 async function ask(question, fields = {}) {
   const query = new URLSearchParams(Object.entries(fields).filter(([, value]) => value != null));
   const url = `${ROOT}respool/api/${question}?${query}`;
-  const earlier = known.get(url);
-  const { answer, data } = await answered(url, earlier ? { "If-None-Match": earlier.tag } : {});
+  const earlier = cache.get(url);
+  const { answer, data } = await fetchJson(url, earlier ? { "If-None-Match": earlier.tag } : {});
   if (answer.status === 304) return earlier.data;
-  if (!answer.ok) throw new Error(whyNot(answer, data));
-  if (known.size > 50) known.delete(known.keys().next().value);
-  known.set(url, { tag: answer.headers.get("etag"), data });
+  if (!answer.ok) throw new Error(errorText(answer, data));
+  if (cache.size > 50) cache.delete(cache.keys().next().value);
+  cache.set(url, { tag: answer.headers.get("etag"), data });
   return data;
 }
 
-async function answered(url, headers) {
-  const signal = AbortSignal.timeout(PATIENCE);
+async function fetchJson(url, headers) {
+  const signal = AbortSignal.timeout(ANSWER_TIMEOUT);
   try {
     const answer = await fetch(url, { headers, credentials: "omit", signal });
     return { answer, data: answer.status === 304 ? null : await answer.json() };
@@ -29,31 +29,31 @@ async function answered(url, headers) {
   }
 }
 
-function whyNot(answer, data) {
+function errorText(answer, data) {
   const why = data?.error?.message ?? data?.error;
   return typeof why === "string" ? why : `respool answered ${answer.status}`;
 }
 
-// Runs all that keeps the page up to date, one round after another; what fails holds up no other.
-function live(parts, tell) {
-  let waiting = 0;
-  let going = false;
-  let due = false; // somebody asked for a round while one went on
-  const all = async () => {
+// Runs all updates in rounds; a failed update does not stop the others.
+function startPolling(updates, report) {
+  let timer = 0;
+  let running = false;
+  let due = false; // a round was requested while one ran
+  const updateAll = async () => {
     const errors = [];
-    for (const part of parts) await part().catch((error) => errors.push(error));
+    for (const update of updates) await update().catch((error) => errors.push(error));
     return errors[0] ?? null;
   };
   const round = async () => {
-    clearTimeout(waiting);
-    due = going;
-    if (going) return;
-    going = true;
+    clearTimeout(timer);
+    due = running;
+    if (running) return;
+    running = true;
     const began = performance.now();
-    tell(await all());
-    going = false;
-    const rest = due ? 0 : Math.max(EVERY, REST * (performance.now() - began));
-    if (!document.hidden) waiting = setTimeout(round, rest);
+    report(await updateAll());
+    running = false;
+    const rest = due ? 0 : Math.max(POLL_INTERVAL, REST_FACTOR * (performance.now() - began));
+    if (!document.hidden) timer = setTimeout(round, rest);
   };
   document.addEventListener("visibilitychange", () => !document.hidden && round());
   round();

@@ -1,10 +1,10 @@
 // Charts: tokens over time, and the context of each request of a conversation.
 
-const DOTS = 200; // requests that are drawn with a dot each; more would be a bar
+const MAX_DOTS = 200; // with more requests, dots would touch
 
-// A place for a drawing, drawn again when its width changes; `draw` gives the drawing its stops.
-function chart(draw, tell) {
-  const told = element("output", {});
+// A holder of a drawing, redrawn when its width changes, and the readout of its cursor.
+function chart(draw, describe) {
+  const readout = element("output", {});
   const holder = element("div", { class: "chart" });
   let width = 0;
   new ResizeObserver(([entry]) => {
@@ -12,12 +12,12 @@ function chart(draw, tell) {
     if (!wide || wide === width) return;
     width = wide;
     const { svg, xs, top, bottom } = draw(width);
-    const say = (at) => told.replaceChildren(...contents([tell(at)]));
-    movable(svg, width, xs, top, bottom, say, xs.length - 1);
+    const show = (at) => readout.replaceChildren(...contents([describe(at)]));
+    addCursor(svg, width, xs, top, bottom, show, xs.length - 1);
     refill(holder, svg);
     refocus(holder);
   }).observe(holder);
-  return [holder, told];
+  return [holder, readout];
 }
 
 function grid(svg, most, y, left, right) {
@@ -30,8 +30,8 @@ function grid(svg, most, y, left, right) {
   }
 }
 
-// A label under a few places, as many as there is room for.
-function along(svg, xs, names, y) {
+// As many labels below the axis as fit.
+function axisLabels(svg, xs, names, y) {
   let free = -Infinity;
   xs.forEach((x, i) => {
     const half = names[i].length * 3.4;
@@ -41,8 +41,8 @@ function along(svg, xs, names, y) {
   });
 }
 
-// Bars: what was sent, and on top of it what was taken out.
-function overTime(slots, step, width) {
+// Bars: tokens sent, and above them tokens removed.
+function tokenBars(slots, step, width) {
   const [left, top, height] = [52, 12, 190];
   const bottom = height - 26;
   const most = Math.max(1, ...slots.map((slot) => slot.tokens_before));
@@ -67,12 +67,12 @@ function overTime(slots, step, width) {
   const names = slots.map((slot) =>
     step < 86400 / 4 ? clock.format(slot.start * 1000) : day.format(slot.start * 1000),
   );
-  along(svg, xs, names, height - 6);
+  axisLabels(svg, xs, names, height - 6);
   return { svg, xs, top, bottom };
 }
 
 // Two lines: the context of each request as it came, and as it was sent.
-function perRequest(requests, width) {
+function contextLines(requests, width) {
   const [left, top, height] = [52, 18, 240];
   const bottom = height - 26;
   const most = Math.max(1, ...requests.map((one) => before(one)));
@@ -83,7 +83,7 @@ function perRequest(requests, width) {
     width,
     height,
     "Context of each request, before and after",
-    `${plural(requests.length, "request")}; the last came with ${tokens(before(last))} tokens, ${tokens(after(last))} were ${wouldBe(last) ? "left by respool's count" : "sent"}.`,
+    `${plural(requests.length, "request")}; the last came with ${tokens(before(last))} tokens, ${tokens(after(last))} were ${isObserved(last) ? "left by respool's count" : "sent"}.`,
     true,
   );
   grid(svg, most, y, left, width);
@@ -97,27 +97,27 @@ function perRequest(requests, width) {
     ...requests.map((one, i) => one.prefix_break && breakAt(x(i), top, bottom)).filter(Boolean),
     ...lines("came", before),
     ...lines("went", after),
-    ...places.flatMap(([one, at]) => mark(one, at, y, requests.length <= DOTS)),
+    ...places.flatMap(([one, at]) => requestDots(one, at, y, requests.length <= MAX_DOTS)),
   );
   const xs = places.map(([, at]) => at);
-  along(svg, xs, requests.map((one) => `${one.nth}`), height - 6);
+  axisLabels(svg, xs, requests.map((one) => `${one.nth}`), height - 6);
   return { svg, xs, top, bottom };
 }
 
 const breakAt = (x, top, bottom) =>
   shape("line", { class: "break", x1: x, x2: x, y1: top, y2: bottom });
 
-function mark(one, x, y, dotted) {
-  const wrong = failed(one) || fallbackSaid(one);
+function requestDots(one, x, y, dotted) {
+  const wrong = failed(one) || fallbackText(one);
   const dots = dotted ? [shape("circle", { class: "dot", cx: x, cy: y(after(one)), r: 2.5 })] : [];
   if (wrong) dots.push(shape("circle", { class: "wrong", cx: x, cy: y(after(one)), r: 5 }));
   return dots;
 }
 
-// Of a request that was not counted (it fell back), what the provider counted.
+// The provider's count stands in for a request that respool did not count (a fall-back).
 const billed = (one) =>
   one.usage ? one.usage.input + one.usage.cache_read + one.usage.cache_write : 0;
 const before = (one) => one.tokens_before || billed(one);
 const after = (one) => (one.tokens_before ? one.tokens_after : billed(one));
 const failed = (one) => one.status >= 400 || one.status === 0;
-const wouldBe = (one) => one.mode === "observed";
+const isObserved = (one) => one.mode === "observed";

@@ -1,9 +1,8 @@
-// One conversation, or a branch of it: the context of each request, and each request in a row.
+// One conversation or one of its branches: the context chart and the table of requests.
 
-const ROWS = 100; // requests that are listed at first
-const OVERLAP = 20; // requests that are asked for again: answers may come out of order
-// The conversation that is looked at: its name and its requests, how many are listed, and of which
-// branch; 0: of all.
+const FIRST_ROWS = 100; // requests listed at first
+const OVERLAP = 20; // requests fetched again: records may arrive out of order
+// The open conversation: name, requests, number of rows listed, and branch (0: all).
 let open = null;
 
 const CAUSES = new Map([
@@ -11,9 +10,9 @@ const CAUSES = new Map([
   ["changed", "model or tools changed"],
   ["edits", "edits were put in force"],
 ]);
-// Edits that were only observed broke nothing; a cache that had gone cold had.
-const wouldBreak = (one) => wouldBe(one) && one.prefix_break !== "cold" && one.prefix_break !== "changed";
-const cause = (one) => CAUSES.get(one) ?? one.split(", ").map(reasonSaid).join(", ");
+// Observed edits break no prefix; a cold cache or a changed model does in any mode.
+const wouldBreak = (one) => isObserved(one) && one.prefix_break !== "cold" && one.prefix_break !== "changed";
+const cause = (one) => CAUSES.get(one) ?? one.split(", ").map(reasonText).join(", ");
 
 async function fetchRequests(chosen) {
   let more = true;
@@ -29,12 +28,12 @@ async function fetchRequests(chosen) {
   chosen.whole = true;
 }
 
-function told(one) {
+function describeRequest(one) {
   const parts = [
-    `${tokens(before(one))} → ${tokens(after(one))} tokens${wouldBe(one) ? " (observed: not changed)" : ""}`,
+    `${tokens(before(one))} → ${tokens(after(one))} tokens${isObserved(one) ? " (observed: not changed)" : ""}`,
     one.usage && `${tokens(one.usage.cache_read)} read from the provider's cache`,
-    one.cost_after != null && `${wouldBe(one) ? "would have cost" : "paid"} ${dollars(one.cost_after)}, ${wouldBe(one) ? "cost" : "without respool"} ${dollars(one.cost_before)}`,
-    ...marksOf(one),
+    one.cost_after != null && `${isObserved(one) ? "would have cost" : "paid"} ${dollars(one.cost_after)}, ${isObserved(one) ? "cost" : "without respool"} ${dollars(one.cost_before)}`,
+    ...eventsOf(one),
   ];
   return [
     element("b", {}, `Request ${one.nth}, ${at(one.time)}`),
@@ -42,14 +41,14 @@ function told(one) {
   ];
 }
 
-// What is to be known of a request, in words.
-function marksOf(one) {
+// Notable events of a request, as texts.
+function eventsOf(one) {
   return [
     failed(one) && (one.status ? `answered ${one.status}` : "no answer came"),
     one.prefix_break && `${wouldBreak(one) ? "would have been a " : ""}prefix break: ${cause(one.prefix_break)}`,
-    fallbackSaid(one) && `fell back: ${fallbackSaid(one)}`,
+    fallbackText(one) && `fell back: ${fallbackText(one)}`,
     one.refetched.length && `fetched again: ${one.refetched.map((x) => `${x.tool} ${x.target}`.trim()).join(", ")}`,
-    ...one.loops.map((said) => `loop: ${said}`),
+    ...one.loops.map((text) => `loop: ${text}`),
     one.repairs.length && plural(one.repairs.length, "repair"),
     ...Object.entries(one.failures).map(([name, why]) => `pass ${name} failed: ${why}`),
   ].filter(Boolean);
@@ -66,7 +65,7 @@ function editsCell(one) {
 }
 
 function requestRow(one, branched) {
-  const marks = marksOf(one);
+  const notes = eventsOf(one);
   return [
     `${one.nth}`,
     ...(branched ? [`${one.branch}`] : []),
@@ -76,7 +75,7 @@ function requestRow(one, branched) {
     dollars(one.cost_after),
     number(one.edited),
     editsCell(one),
-    marks.length ? marks.map((text) => element("span", { class: "mark" }, short(text, 300))) : "–",
+    notes.length ? notes.map((text) => element("span", { class: "event" }, short(text, 300))) : "–",
   ];
 }
 
@@ -84,7 +83,7 @@ function requestTable(chosen, requests) {
   const branched = requests.some((one) => one.branch !== requests[0].branch);
   const columns = [
     ["Request", "left"], ...(branched ? [["Branch"]] : []), ["Time"], ["Tokens"], ["From cache"],
-    [requests.some(wouldBe) ? "Paid, or would" : "Paid"], ["In force"], ["New"], ["What happened", "words"],
+    [requests.some(isObserved) ? "Paid, or would" : "Paid"], ["In force"], ["New"], ["What happened", "words"],
   ];
   const rows = requests.slice(-chosen.listed).map((one) => requestRow(one, branched)).reverse();
   const more = requests.length - rows.length;
@@ -98,23 +97,23 @@ function requestTable(chosen, requests) {
   ];
 }
 
-const added = (requests, of) => requests.reduce((sum, one) => sum + (of(one) ?? 0), 0);
+const sumOf = (requests, of) => requests.reduce((sum, one) => sum + (of(one) ?? 0), 0);
 
-// What some requests saved, in tokens and, where a price is known, in money.
+// Savings of some requests, in tokens and, if a price is known, in dollars.
 function savedFacts(requests, names) {
   const priced = requests.some((one) => one.cost_after != null);
-  const money = added(requests, (one) => one.cost_before - one.cost_after);
+  const money = sumOf(requests, (one) => one.cost_before - one.cost_after);
   return [
-    [names[0], tokens(added(requests, (one) => one.saved))],
+    [names[0], tokens(sumOf(requests, (one) => one.saved))],
     [names[1], dollars(priced ? money : null)],
   ];
 }
 
 function conversationFacts(requests) {
-  const [would, real] = [requests.filter(wouldBe), requests.filter((one) => !wouldBe(one))];
+  const [would, real] = [requests.filter(isObserved), requests.filter((one) => !isObserved(one))];
   const priced = requests.filter((one) => one.cost_uncached != null);
-  const paid = (one) => (wouldBe(one) ? one.cost_before : one.cost_after);
-  const uncached = added(priced, (one) => one.cost_uncached - paid(one));
+  const paid = (one) => (isObserved(one) ? one.cost_before : one.cost_after);
+  const uncached = sumOf(priced, (one) => one.cost_uncached - paid(one));
   const changed = real.some((one) => one.saved);
   return facts([
     ["Requests", number(requests.length)],
@@ -122,11 +121,11 @@ function conversationFacts(requests) {
     ...(would.length ? savedFacts(would, ["Tokens, would have saved", "Would have saved"]) : []),
     ["Provider's cache saved", dollars(priced.length ? uncached : null)],
     ["Epochs", number(requests.reduce((most, one) => Math.max(most, one.epochs), 0))],
-    ["respool took", `${number(added(requests, (one) => one.milliseconds) / requests.length, 1)}${SPACE}ms a request`],
+    ["respool took", `${number(sumOf(requests, (one) => one.milliseconds) / requests.length, 1)}${SPACE}ms a request`],
   ], true);
 }
 
-// Which branches there are, each with how many requests it has.
+// The branches, each with its number of requests.
 function branchesOf(requests) {
   const counts = new Map();
   for (const { branch } of requests) counts.set(branch, (counts.get(branch) ?? 0) + 1);
@@ -136,7 +135,7 @@ function branchesOf(requests) {
 function branchPicker(chosen) {
   const found = branchesOf(chosen.requests);
   if (found.length < 2) return null;
-  const option = (value, said) => element("option", { value, selected: value === chosen.branch }, said);
+  const option = (value, text) => element("option", { value, selected: value === chosen.branch }, text);
   const select = element(
     "select",
     { "data-key": "branch", onchange: () => { chosen.branch = Number(select.value); drawConversation(); } },
@@ -169,35 +168,35 @@ function drawConversation() {
   const { name, branch } = open;
   const requests = open.requests.filter((one) => !branch || one.branch === branch);
   if (!requests.length) return refill(holder, element("p", { class: "hint" }, "No requests of this conversation are recorded."));
-  const [drawn, said] = chart((width) => perRequest(requests, width), (i) => told(requests[i]));
-  const observed = requests.filter(wouldBe).length;
+  const [figure, readout] = chart((width) => contextLines(requests, width), (i) => describeRequest(requests[i]));
+  const observed = requests.filter(isObserved).length;
   const whole = observed === requests.length;
   return refill(
     holder,
     element(
       "div",
       { class: "bar" },
-      element("h3", {}, modelSaid(requests.at(-1).model, 300), " ", element("code", { class: "id" }, name)),
+      element("h3", {}, modelName(requests.at(-1).model, 300), " ", element("code", { class: "id" }, name)),
       observed > 0 && element("span", { class: "badge" }, whole ? "observed: nothing was changed" : `${plural(observed, "request")} only observed`),
       element("button", { type: "button", class: "quiet", "data-key": "close", "aria-label": "Close this conversation", onclick: closeConversation }, "Close"),
     ),
     branchPicker(open),
     conversationFacts(requests),
     legend(["came", "as it came"], ["went", whole ? "as it would have been sent" : observed ? "as it was sent, or would have been" : "as it was sent"], ["break", "prefix break"], ["wrong", "error or fall-back"]),
-    drawn,
-    said,
+    figure,
+    readout,
     requestTable(open, requests),
   );
 }
 
 async function chooseConversation(name, focus = true) {
-  open = { name, requests: [], listed: ROWS, whole: false, branch: 0 };
+  open = { name, requests: [], listed: FIRST_ROWS, whole: false, branch: 0 };
   if (linked() !== name) history.pushState(null, "", `#conversation=${encodeURIComponent(name)}`);
   const chosen = open;
   try {
     await fetchRequests(chosen);
   } catch (error) {
-    if (open === chosen) open = null; // a name that nobody has, or respool is gone
+    if (open === chosen) open = null; // an unknown name, or respool does not answer
     throw error;
   }
   if (open !== chosen) return;
@@ -208,14 +207,14 @@ async function chooseConversation(name, focus = true) {
 
 const linked = () => new URLSearchParams(location.hash.slice(1)).get("conversation");
 
-// Opens what the address names, and closes what it does not name any more: back and forward.
+// Opens the conversation named in the address, and closes it when the name is gone (back, forward).
 function followLink() {
   const name = linked();
   if (name && name !== open?.name) chooseConversation(name, false).catch(report);
   else if (!location.hash && open) leaveConversation();
 }
 
-async function keepConversation() {
+async function updateConversation() {
   if (!open) return;
   const chosen = open;
   const was = JSON.stringify(chosen.requests.at(-1)) + chosen.requests.length;

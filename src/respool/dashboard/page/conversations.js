@@ -1,7 +1,7 @@
-// The conversations, the latest first; those of one session of the client stand together.
+// List of conversations, latest first, grouped by the client's session.
 
-let listed = []; // those that are known: the first page, and the older ones that were asked for
-let next = null; // where the older ones begin that were not
+let listed = []; // the first page, and the older pages loaded so far
+let next = null; // cursor of the next older page
 let paged = false;
 let drawnList = "";
 
@@ -38,7 +38,7 @@ function conversationButton(one, first) {
         "data-key": `conversation ${one.name}`,
         onclick: () => chooseConversation(one.name).catch(report),
       },
-      element("b", {}, modelSaid(one.model), " ", element("code", { class: "id" }, idSaid(one.name))),
+      element("b", {}, modelName(one.model), " ", element("code", { class: "id" }, shortId(one.name))),
       element("span", { class: when === "now" ? "about now" : "about" }, `${when} · ${plural(one.requests, "request")}`),
       element("span", { class: "about" }, `${saved} ${tokens(one.saved)} tokens (${percent(share)})${one.cost_before ? `, ${dollars(money)}` : ""}`),
       troubles.length > 0 && element("span", { class: "about trouble" }, troubles.join(" · ")),
@@ -55,13 +55,13 @@ function drawList() {
     list.setAttribute("aria-label", label);
     return element("div", { class: "group" }, element("p", { class: "about" }, label), list);
   });
-  const more = next && element("button", { type: "button", "data-key": "older", onclick: () => older().catch(report) }, "Older conversations");
+  const more = next && element("button", { type: "button", "data-key": "older", onclick: () => loadOlder().catch(report) }, "Older conversations");
   refill(byId("list"), listed.length ? parts : element("p", { class: "hint" }, "None yet."), more);
   const buttons = [...byId("list").querySelectorAll("button.pick")];
   if (buttons.length && !buttons.some((one) => one.tabIndex === 0)) buttons[0].tabIndex = 0;
 }
 
-async function older() {
+async function loadOlder() {
   const found = await ask("conversations", next);
   listed = joined(listed, found.conversations);
   next = found.next;
@@ -69,16 +69,16 @@ async function older() {
   drawList();
 }
 
-async function keepList() {
+async function updateList() {
   const found = await ask("conversations");
   const minute = Math.floor(Date.now() / 60_000);
   const now = `${minute} ${JSON.stringify(found.conversations)}`;
   if (now === drawnList) return;
   drawnList = now;
-  const all = paged && found.next; // else there are no others, or none was asked for
-  listed = renewed(found.conversations, all ? listed : [], (one) => one.last);
+  const all = paged && found.next; // else there are no older pages, or none was loaded
+  listed = mergeFirstPage(found.conversations, all ? listed : [], (one) => one.last);
   if (!all) [next, paged] = [found.next, false];
   drawList();
 }
 
-walkable(byId("list"), "button.pick");
+navigateByArrows(byId("list"), "button.pick");

@@ -1,9 +1,9 @@
-// Two texts side by side: which lines went, which stayed, which came.
+// Line diff of two texts, side by side.
 
-const CONTEXT = 3; // lines that stay in sight around a change
-const LONG_RUN = 40; // lines that went, in one piece, before some are folded away
+const CONTEXT = 3; // unchanged lines shown around a change
+const LONG_RUN = 40; // longer runs of changed lines are folded
 
-// Pairs of line numbers that are the same line, both ascending.
+// Pairs of numbers of equal lines, ascending on both sides.
 function matches(left, right) {
   const pairs = [];
   const close = (a, b, c, d) => {
@@ -23,7 +23,7 @@ function matches(left, right) {
   return pairs;
 }
 
-// Lines that stand once on either side, as many of them as keep their order.
+// The longest chain of lines that are unique on both sides and in the same order.
 function anchors(left, right, a, b, c, d) {
   const count = (lines, from, to) => {
     const found = new Map();
@@ -37,7 +37,7 @@ function anchors(left, right, a, b, c, d) {
     if (i >= 0 && j >= 0 && line.trim()) alone.push([i, j]);
   }
   alone.sort((one, other) => one[0] - other[0]);
-  const ends = []; // the last of the best chain of each length
+  const ends = []; // the last pair of the best chain of each length
   const previous = new Map();
   for (const pair of alone) {
     let low = 0;
@@ -55,7 +55,7 @@ function anchors(left, right, a, b, c, d) {
   return chain.reverse();
 }
 
-// Between anchors: the next line that is the same, if it is near.
+// Between anchors: the next equal line, if it is near.
 function greedy(left, right, a, b, c, d, pairs) {
   for (; c < d; c++) {
     if (!right[c].trim()) continue;
@@ -89,24 +89,24 @@ function runs(rows) {
   return found;
 }
 
-function drawnRow([kind, left, right]) {
-  const said = { gone: "taken out: ", came: "put in: ", same: "" }[kind];
+function renderRow([kind, left, right]) {
+  const prefix = { gone: "taken out: ", came: "put in: ", same: "" }[kind];
   const cell = (text, side) =>
     element("div", { class: `cell ${side}` }, side !== "none" && text ? text : "\u200b");
   return element(
     "div",
     { class: `line ${kind}` },
-    said && element("span", { class: "unseen" }, said),
+    prefix && element("span", { class: "unseen" }, prefix),
     cell(left, kind === "came" ? "none" : "left"),
     cell(right, kind === "gone" ? "none" : "right"),
   );
 }
 
-// A button in place of many rows, which puts them there.
+// A button that replaces itself with the folded rows.
 function fold(rows, words) {
   const button = element("button", { type: "button", class: "fold" }, words);
   button.addEventListener("click", () => {
-    const some = rows.slice(0, 1000).map(drawnRow);
+    const some = rows.slice(0, 1000).map(renderRow);
     const rest = rows.slice(1000);
     button.replaceWith(
       ...some,
@@ -117,12 +117,12 @@ function fold(rows, words) {
 }
 
 function folded(rows, head, tail, words) {
-  if (rows.length <= head + tail + 2) return rows.map(drawnRow);
+  if (rows.length <= head + tail + 2) return rows.map(renderRow);
   const middle = rows.slice(head, rows.length - tail);
   return [
-    ...rows.slice(0, head).map(drawnRow),
+    ...rows.slice(0, head).map(renderRow),
     fold(middle, words(middle.length)),
-    ...(tail ? rows.slice(-tail).map(drawnRow) : []),
+    ...(tail ? rows.slice(-tail).map(renderRow) : []),
   ];
 }
 
@@ -137,7 +137,7 @@ function sideBySide(before, after) {
     const words = kind === "gone" ? "taken out" : "put in";
     const half = LONG_RUN / 2;
     return rows.length <= LONG_RUN
-      ? rows.map(drawnRow)
+      ? rows.map(renderRow)
       : folded(rows, half, half, (count) => `Show ${plural(count, "more line")} ${words}`);
   });
   return element(

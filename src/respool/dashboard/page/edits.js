@@ -1,7 +1,7 @@
 // The edits of one request, each with before and after side by side.
 
 const dialog = byId("edits");
-let asked = 0; // the last edit that was asked for; what comes late is not shown
+let latest = 0; // number of the last request for an edit; late answers are not shown
 
 function closeButton() {
   return element(
@@ -25,13 +25,13 @@ function editButton(one, index, show) {
         onclick: () => show(one),
         onfocus: () => show(one),
       },
-      element("b", {}, reasonSaid(one.reason)),
+      element("b", {}, reasonText(one.reason)),
       element("span", { class: "about" }, `${one.place} · ${tokens(one.saved)} tokens`),
     ),
   );
 }
 
-function nothingKept(one, observed) {
+function missingText(one, observed) {
   if (observed) return note("respool only observed this request: it changed nothing, and kept no text.");
   return note(
     one.reason === "advised"
@@ -49,21 +49,21 @@ function sizes({ before, after }, replaces) {
 }
 
 async function fillEdit(pane, request, one) {
-  const turn = ++asked;
-  const head = [element("h3", {}, reasonSaid(one.reason)), element("p", { class: "place" }, code(one.reason), " at ", code(one.place), `: ${one.evidence}`)];
+  const ticket = ++latest;
+  const head = [element("h3", {}, reasonText(one.reason)), element("p", { class: "place" }, code(one.reason), " at ", code(one.place), `: ${one.evidence}`)];
   try {
     const found = one.has_before || one.has_after
       ? await ask("edit", { request: request.id, at: one.at })
       : { before: null, after: null };
-    if (turn !== asked) return;
+    if (ticket !== latest) return;
     const both = found.before || found.after;
     pane.replaceChildren(
       ...head,
-      both ? note(sizes(found, one.replaces)) : nothingKept(one, wouldBe(request)),
+      both ? note(sizes(found, one.replaces)) : missingText(one, isObserved(request)),
       ...(both ? [sideBySide(found.before?.text ?? "", found.after?.text ?? "")] : []),
     );
   } catch (error) {
-    if (turn === asked) pane.replaceChildren(...head, note(error.message));
+    if (ticket === latest) pane.replaceChildren(...head, note(error.message));
   }
 }
 
@@ -80,13 +80,13 @@ async function openEdits(request, name) {
     fillEdit(pane, request, one);
   };
   const list = element("ul", { class: "picks", "aria-label": "Edits" }, edits.map((one, i) => editButton(one, i, show)));
-  walkable(list, "button");
+  navigateByArrows(list, "button");
   dialog.replaceChildren(
     element(
       "div",
       { class: "bar" },
       element("h2", { id: "edits-title" }, `${plural(edits.length, "edit")} first made ${name}`),
-      wouldBe(request) && element("span", { class: "badge" }, "observed: not made"),
+      isObserved(request) && element("span", { class: "badge" }, "observed: not made"),
       closeButton(),
     ),
     element("div", { class: "split" }, list, pane),

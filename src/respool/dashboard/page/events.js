@@ -1,4 +1,4 @@
-// What happened: prefix breaks with their causes, what was fetched again, loops, errors, fall-backs.
+// Events: prefix breaks with their causes, refetches, loops, errors and fall-backs.
 
 const KINDS = [
   ["breaks", "Prefix breaks", (one) => one.prefix_break && [`${wouldBreak(one) ? "would have been: " : ""}${cause(one.prefix_break)}`]],
@@ -7,29 +7,29 @@ const KINDS = [
   ["loops", "Loops", (one) => one.loops],
   ["errors", "Errors", (one) => failed(one) && [one.status ? `the provider answered ${one.status}` : "no answer came"]],
   ["fallbacks", "Fall-backs", (one) => [
-    fallbackSaid(one),
+    fallbackText(one),
     ...Object.entries(one.failures).map(([name, why]) => `pass ${name} failed: ${why}`),
   ].filter(Boolean)],
 ];
-const EVENTS = 20; // that are listed at first
+const FIRST_EVENTS = 20; // listed at first
 const shown = new Set(KINDS.map(([id]) => id));
-// Over which range, the requests that are known, whether there are older ones, and were asked for.
-let happened = { range: "", requests: [], more: false, paged: false };
+// Requests with events: their time range, whether there are older ones, and whether those were loaded.
+let notable = { range: "", requests: [], more: false, paged: false };
 let drawnEvents = "";
-let eventsListed = EVENTS;
+let eventsListed = FIRST_EVENTS;
 
 function events() {
-  return happened.requests.flatMap((one) =>
-    KINDS.flatMap(([id, name, of]) => (of(one) || []).map((said) => ({ id, name, said, one }))),
+  return notable.requests.flatMap((one) =>
+    KINDS.flatMap(([id, name, of]) => (of(one) || []).map((text) => ({ id, name, text, one }))),
   );
 }
 
-// The same again and again, of one conversation and with nothing between, in one.
-function gathered(all) {
+// Consecutive equal events of one conversation as one.
+function groupRepeats(all) {
   const found = [];
   for (const event of all) {
     const last = found.at(-1);
-    const same = last && last.id === event.id && last.said === event.said && last.one.conversation === event.one.conversation;
+    const same = last && last.id === event.id && last.text === event.text && last.one.conversation === event.one.conversation;
     if (same) found[found.length - 1] = { ...last, times: last.times + 1, since: event.one.time };
     else found.push({ ...event, times: 1, since: event.one.time });
   }
@@ -44,19 +44,19 @@ function filter([id, name], all) {
     else shown.delete(id);
     drawEvents();
   });
-  return element("label", {}, box, `${name} (${number(count)}${happened.more ? "+" : ""})`);
+  return element("label", {}, box, `${name} (${number(count)}${notable.more ? "+" : ""})`);
 }
 
 function causes(all) {
   const counts = new Map();
-  for (const { id, said } of all) if (id === "breaks") counts.set(said, (counts.get(said) ?? 0) + 1);
+  for (const { id, text } of all) if (id === "breaks") counts.set(text, (counts.get(text) ?? 0) + 1);
   if (!counts.size) return null;
   const sorted = [...counts].sort((one, other) => other[1] - one[1]);
-  return note("Prefixes broke because: ", sorted.map(([said, count]) => `${said} (${number(count)})`).join(", "), ".");
+  return note("Prefixes broke because: ", sorted.map(([text, count]) => `${text} (${number(count)})`).join(", "), ".");
 }
 
-function eventRow({ name, said, one, times, since }) {
-  const whose = [modelSaid(one.model), idSaid(one.conversation)];
+function eventRow({ name, text, one, times, since }) {
+  const whose = [modelName(one.model), shortId(one.conversation)];
   const follow = () => {
     chooseConversation(one.conversation).catch(report);
     byId("conversations").scrollIntoView();
@@ -64,7 +64,7 @@ function eventRow({ name, said, one, times, since }) {
   return [
     stamp(one.time),
     element("span", { class: "kind" }, name),
-    `${short(said, 600)}${times > 1 ? ` (${number(times)} times since ${at(since)})` : ""}`,
+    `${short(text, 600)}${times > 1 ? ` (${number(times)} times since ${at(since)})` : ""}`,
     element(
       "button",
       { type: "button", class: "link", "aria-label": `Open the conversation with ${whose.join(" ")}`, "data-key": `event ${one.id} ${name}`, onclick: follow },
@@ -76,7 +76,7 @@ function eventRow({ name, said, one, times, since }) {
 function drawEvents() {
   const all = events();
   const chosen = all.filter((event) => shown.has(event.id));
-  const wanted = gathered(chosen);
+  const wanted = groupRepeats(chosen);
   const columns = [["Time", "left"], ["What", "left"], ["Why", "words"], ["Conversation", "left"]];
   const further = wanted.length > eventsListed;
   refill(byId("filters"), KINDS.map((kind) => filter(kind, all)));
@@ -86,34 +86,34 @@ function drawEvents() {
     wanted.length
       ? table("The latest first", columns, wanted.slice(0, eventsListed).map(eventRow))
       : element("p", { class: "hint" }, all.length ? "Nothing of what is chosen above." : "Nothing out of the ordinary."),
-    (further || happened.more) && element(
+    (further || notable.more) && element(
       "button",
       { type: "button", "data-key": "more events", onclick: () => moreEvents(further).catch(report) },
-      further ? `Show more of ${number(wanted.length)}${happened.more ? "+" : ""}` : "Look further back",
+      further ? `Show more of ${number(wanted.length)}${notable.more ? "+" : ""}` : "Look further back",
     ),
   );
 }
 
-// More of what is known; where all of that is listed, what happened before.
+// Lists more of the loaded events; if all are listed, loads older ones.
 async function moreEvents(further) {
   if (!further) {
-    const { range, requests } = happened;
+    const { range, requests } = notable;
     const found = await ask("notable", { range, behind: requests.at(-1).time });
-    if (happened.range !== range) return;
-    happened = { range, requests: joined(happened.requests, found.requests), more: found.more, paged: true };
+    if (notable.range !== range) return;
+    notable = { range, requests: joined(notable.requests, found.requests), more: found.more, paged: true };
   }
   eventsListed += 100;
   drawEvents();
 }
 
-async function keepEvents(range) {
+async function updateEvents(range) {
   const found = await ask("notable", { range });
   const now = JSON.stringify([range, found]);
   if (now === drawnEvents) return;
   drawnEvents = now;
-  if (happened.range !== range) eventsListed = EVENTS;
-  const further = happened.range === range && happened.paged && found.more;
-  const requests = renewed(found.requests, further ? happened.requests : [], (one) => one.time);
-  happened = { range, requests, more: further ? happened.more : found.more, paged: further };
+  if (notable.range !== range) eventsListed = FIRST_EVENTS;
+  const further = notable.range === range && notable.paged && found.more;
+  const requests = mergeFirstPage(found.requests, further ? notable.requests : [], (one) => one.time);
+  notable = { range, requests, more: further ? notable.more : found.more, paged: further };
   drawEvents();
 }

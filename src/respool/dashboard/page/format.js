@@ -1,11 +1,11 @@
-// What the page says: numbers, times and names as people read them, and the elements they stand in.
-// Whatever comes from a transcript gets in as text only; the page is not allowed to do otherwise.
+// Formatting of numbers, times and names, and the elements that hold them.
+// Content of a transcript is inserted as text only; the content security policy enforces it.
 
 const byId = (id) => document.getElementById(id);
 
-let awaited = null; // the key of what had the focus and is still to be drawn
+let pendingFocus = null; // key of the focused element that is not redrawn yet
 
-// Puts new content in place of old; what had the focus, or stood open, has it and does so still.
+// Replaces content; keeps the focus and the open details.
 function refill(holder, ...children) {
   const held = holder.contains(document.activeElement) && document.activeElement.dataset.key;
   const open = new Set(
@@ -14,14 +14,14 @@ function refill(holder, ...children) {
   holder.replaceChildren(...contents(children));
   for (const one of holder.querySelectorAll("details[data-key]"))
     one.open ||= open.has(one.dataset.key);
-  if (held) awaited = held;
+  if (held) pendingFocus = held;
   refocus(holder);
 }
 
 function refocus(holder) {
-  const found = awaited && document.activeElement === document.body && byKey(holder, awaited);
+  const found = pendingFocus && document.activeElement === document.body && byKey(holder, pendingFocus);
   if (!found) return;
-  awaited = null;
+  pendingFocus = null;
   found.focus({ preventScroll: true });
 }
 
@@ -32,7 +32,7 @@ function dollars(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const sign = value < 0 ? "−" : "";
   const size = Math.abs(value);
-  if (size < 1e-9) return "$0.00"; // what is left where sums of the same are subtracted
+  if (size < 1e-9) return "$0.00"; // a rounding error
   if (size < 0.0001) return `${sign}<$0.0001`;
   return `${sign}$${number(size, size >= 9999.5 ? 0 : size >= 1 ? 2 : 4)}`;
 }
@@ -49,9 +49,9 @@ function bytes(value) {
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-const whole = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const fullTime = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
-// A time of today by its clock, any other with its day.
+// The time of day; with the date if it is not today.
 function at(seconds) {
   const then = new Date(seconds * 1000);
   const today = new Date().toDateString() === then.toDateString();
@@ -61,7 +61,7 @@ function at(seconds) {
 const stamp = (seconds) =>
   element(
     "time",
-    { datetime: new Date(seconds * 1000).toISOString(), title: whole.format(seconds * 1000) },
+    { datetime: new Date(seconds * 1000).toISOString(), title: fullTime.format(seconds * 1000) },
     at(seconds),
   );
 
@@ -75,20 +75,20 @@ function ago(seconds) {
 
 const short = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
-const modelSaid = (model, most = 60) => short(model || "unknown model", most);
+const modelName = (model, most = 60) => short(model || "unknown model", most);
 
-// A conversation in a list; its whole name, which `respool forget` takes, stands where it is opened.
-const idSaid = (name) => name.slice(0, 6);
+// The id in lists; the open conversation shows the full name that `respool forget` takes.
+const shortId = (name) => name.slice(0, 6);
 
-// Two parts of a list in one; what is in both is taken from the first.
+// Merges two lists by id; the first list takes precedence.
 function joined(first, second) {
   const ids = new Set(first.map((one) => one.id));
   return [...first, ...second.filter((one) => !ids.has(one.id))];
 }
 
-// The first page of what comes latest first, in front of what is known behind it; what would stand
-// on that page and does not is gone.
-function renewed(page, known, when) {
+// Replaces the first page of a list sorted latest first; known items within its range that it lacks
+// were deleted.
+function mergeFirstPage(page, known, when) {
   const end = page.length ? when(page.at(-1)) : -Infinity;
   return joined(page, known.filter((one) => when(one) <= end));
 }
@@ -137,8 +137,8 @@ function table(caption, columns, rows) {
   );
 }
 
-// The arrow keys go along the buttons of a list; the tab key goes past it.
-function walkable(list, selector) {
+// Arrow keys move between the buttons of a list; the tab key leaves it.
+function navigateByArrows(list, selector) {
   const steps = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
   list.addEventListener("keydown", (event) => {
     const step = steps[event.key];
@@ -152,7 +152,7 @@ function walkable(list, selector) {
   });
 }
 
-// Why something was taken out, by its code; one that is not known here stands as it is.
+// Texts of reason codes; an unknown code is shown as it is.
 const REASONS = new Map(Object.entries({
   over_cap: "longer than its cap",
   tidied: "what no reader misses",
@@ -173,13 +173,13 @@ const REASONS = new Map(Object.entries({
   over_limit: "over a limit",
   advised: "advice given",
 }));
-const reasonSaid = (code) => REASONS.get(code) ?? code;
+const reasonText = (code) => REASONS.get(code) ?? code;
 
-// Why something else went up, where a word alone would not say it.
+// Texts of fallback codes; an unknown code is shown as it is.
 const FALLBACKS = new Map([
   ["refused", "the provider refused the projection; the original was sent"],
   ["left alone", "left alone since the provider refused a projection"],
   ["bypassed", "bypassed: the client asked for that"],
   ["overflow", "too long for the provider; sent again under its limit"],
 ]);
-const fallbackSaid = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);
+const fallbackText = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);

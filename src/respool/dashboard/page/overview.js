@@ -1,4 +1,4 @@
-// The first look: what was saved by the real bill, what the provider's cache saved, and over time.
+// Overview: savings by the real bill, savings of the provider's cache, and tokens over time.
 
 const FIGURES = [
   "requests", "observed", "tokens_before", "tokens_after", "saved", "would_saved", "would_cost",
@@ -6,13 +6,13 @@ const FIGURES = [
   "prefix_breaks", "refetched", "loops", "unpriced",
 ];
 
-function summed(totals) {
+function sumTotals(totals) {
   const sum = Object.fromEntries(FIGURES.map((name) => [name, 0]));
   for (const total of totals) for (const name of FIGURES) sum[name] += total[name];
   return sum;
 }
 
-// What was really saved, and what would have been while nothing was changed.
+// Real savings, and savings that requests in observe mode would have had.
 function savings(sum) {
   const money = sum.cost_before - sum.cost_after;
   const real = { money: money - sum.would_cost, tokens: sum.saved - sum.would_saved };
@@ -21,22 +21,22 @@ function savings(sum) {
   return { real, would, paid, priced: sum.cost_before > 0 };
 }
 
-// Each stretch of time, those without a request too.
+// All intervals of the range, empty ones included.
 function slots({ totals, since, step }, range) {
   const count = Math.round({ hour: 3600, day: 86400, week: 604800, month: 2592000 }[range] / step);
   const found = new Map(totals.map((total) => [Math.round((total.start - since) / step), total]));
   return Array.from({ length: count }, (_, i) => ({
-    ...summed(found.has(i) ? [found.get(i)] : []),
+    ...sumTotals(found.has(i) ? [found.get(i)] : []),
     start: since + i * step,
   }));
 }
 
-// All that there was to save only would have been: what was not observed went up as it came.
-const onlyWould = (sum) => sum.observed > 0 && sum.saved === sum.would_saved;
+// True if all savings are of observed requests.
+const isObservedOnly = (sum) => sum.observed > 0 && sum.saved === sum.would_saved;
 
 function headline(sum) {
   const { real, would, priced } = savings(sum);
-  const observing = onlyWould(sum);
+  const observing = isObservedOnly(sum);
   const of = observing ? would : real;
   const verb = observing ? "Would have saved" : "Saved";
   const amount = priced ? dollars(Math.abs(of.money)) : `${tokens(of.tokens)} tokens`;
@@ -47,16 +47,16 @@ function headline(sum) {
 
 function verdict(sum) {
   const { real, would, paid, priced } = savings(sum);
-  const observing = onlyWould(sum);
+  const observing = isObservedOnly(sum);
   const of = observing ? would : real;
   const share = percent(of.tokens / sum.tokens_before);
   const money =
     priced &&
     `${percent(of.money / (observing ? paid : paid + of.money))} of a bill of ${dollars(observing ? paid : paid + of.money)}. `;
   const out = observing ? "would have been taken out" : "were taken out";
-  const said = `${tokens(of.tokens)} of ${tokens(sum.tokens_before)} tokens (${share}) ${out} of ${plural(sum.requests, "request")}.`;
+  const text = `${tokens(of.tokens)} of ${tokens(sum.tokens_before)} tokens (${share}) ${out} of ${plural(sum.requests, "request")}.`;
   return [
-    element("p", { class: "verdict" }, money, said),
+    element("p", { class: "verdict" }, money, text),
     priced && of.money < 0 && note(
       "Taking something out breaks a cached prefix once, and pays off with every request after it.",
     ),
@@ -73,7 +73,7 @@ function verdict(sum) {
   ];
 }
 
-function figures(sum) {
+function totalFacts(sum) {
   const { real, would, paid, priced } = savings(sum);
   return facts([
     ["Requests", number(sum.requests)],
@@ -90,7 +90,7 @@ function figures(sum) {
   ]);
 }
 
-function slotTold(slot, step) {
+function describeSlot(slot, step) {
   const { paid, real, would } = savings(slot);
   if (!slot.requests) return [element("b", {}, at(slot.start)), ": no requests"];
   const could = slot.would_saved ? `, ${tokens(slot.would_saved)} would have been` : "";
@@ -112,37 +112,37 @@ function legend(...items) {
 
 function overview(data, range) {
   const holder = byId("overview");
-  const sum = summed(data.totals);
-  if (!sum.requests) return refill(holder, empty(data, range));
+  const sum = sumTotals(data.totals);
+  if (!sum.requests) return refill(holder, emptyOverview(data, range));
   const all = slots(data, range);
-  const [drawn, told] = chart(
-    (width) => overTime(all, data.step, width),
-    (i) => slotTold(all[i], data.step),
+  const [figure, readout] = chart(
+    (width) => tokenBars(all, data.step, width),
+    (i) => describeSlot(all[i], data.step),
   );
   return refill(
     holder,
     element("h1", {}, headline(sum)),
     verdict(sum),
-    figures(sum),
+    totalFacts(sum),
     element("h2", { class: "minor" }, "Tokens over time"),
     legend(["sent", "left in"], ["out", data.observe ? "would have been taken out" : "taken out"]),
-    drawn,
-    told,
+    figure,
+    readout,
   );
 }
 
-const SPANS = { hour: "hour", day: "day", week: "week", month: "30 days" };
+const RANGE_NAMES = { hour: "hour", day: "day", week: "week", month: "30 days" };
 
-function empty(data, range) {
-  if (data.latest == null) return waysHere(data);
+function emptyOverview(data, range) {
+  if (data.latest == null) return connectHelp(data);
   return [
-    element("h1", {}, `Nothing in the last ${SPANS[range]}`),
+    element("h1", {}, `Nothing in the last ${RANGE_NAMES[range]}`),
     element("p", { class: "verdict" }, `The latest request came ${ago(data.latest)}. A longer time can be chosen at the top.`),
   ];
 }
 
-// Nothing went through yet: how an agent finds the way here.
-function waysHere(data) {
+// Instructions to connect an agent, shown before the first request.
+function connectHelp(data) {
   const base = `${location.origin}${ROOT.replace(/\/$/, "")}`;
   const ways = [
     ["Claude Code", `ANTHROPIC_BASE_URL=${base} claude`],

@@ -1,8 +1,8 @@
-// How it stands: the breaker, the store, what providers count, the settings in force.
+// Status: breaker, store, calibration, settings in force.
 
-let drawnStanding = "";
+let drawnStatus = "";
 
-function storeSaid({ store }) {
+function storeStatus({ store }) {
   return [
     store.trouble
       ? element("span", { class: "trouble" }, `${store.trouble} Until it can be, no new edits are made: requests go up with the edits in force, or as they came.`)
@@ -14,7 +14,7 @@ function storeSaid({ store }) {
 
 const PHASES = { closed: "working", open: "resting", half_open: "trying again" };
 
-function valueSaid(value) {
+function settingText(value) {
   if (value == null) return "none";
   return Array.isArray(value) ? value.join(", ") || "none" : String(value);
 }
@@ -22,10 +22,10 @@ function valueSaid(value) {
 function settingRows(settings) {
   const changed = (one) => one.origin !== "default";
   const sorted = [...settings].sort((one, other) => changed(other) - changed(one));
-  return sorted.map((one) => [code(one.name), valueSaid(one.value), one.origin]);
+  return sorted.map((one) => [code(one.name), settingText(one.value), one.origin]);
 }
 
-function drawStanding(data, settings) {
+function drawStatus(data, settings) {
   const changed = settings.filter((one) => one.origin !== "default").length;
   const observing = data.observe ? "observing: nothing is changed" : PHASES[data.breaker.phase];
   refill(
@@ -34,12 +34,12 @@ function drawStanding(data, settings) {
       "dl",
       { class: "stand" },
       element("dt", {}, "Compaction"), element("dd", {}, element("b", {}, observing), data.observe ? "" : ` ${data.breaker.why}`),
-      element("dt", {}, "Store"), element("dd", {}, storeSaid(data)),
+      element("dt", {}, "Store"), element("dd", {}, storeStatus(data)),
     ),
     data.calibrations.length > 0 && table(
       "Tokens that providers count for one of respool's",
       [["Model", "left"], ["Format", "left"], ["Factor"], ["Requests"]],
-      data.calibrations.map((one) => [modelSaid(one.model), one.format, number(one.factor, 3), number(one.requests)]),
+      data.calibrations.map((one) => [modelName(one.model), one.format, number(one.factor, 3), number(one.requests)]),
     ),
     element(
       "details",
@@ -50,10 +50,10 @@ function drawStanding(data, settings) {
   );
 }
 
-async function keepStanding(data) {
+async function updateStatus(data) {
   const { settings } = await ask("settings");
   const { breaker, store, calibrations, observe } = data;
   const now = JSON.stringify([breaker, store, calibrations, observe, settings]);
-  if (now !== drawnStanding) drawStanding(data, settings);
-  drawnStanding = now;
+  if (now !== drawnStatus) drawStatus(data, settings);
+  drawnStatus = now;
 }

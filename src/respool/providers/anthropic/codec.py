@@ -38,7 +38,7 @@ class AnthropicCodec:
     head_fields: tuple[str, ...] = ("system", "tools")
 
     def is_model_made(self, message: JSON) -> bool:
-        """Return whether the model wrote this message; without a role, a call tells it."""
+        """Return whether the model wrote this message; without a role, a call decides it."""
         role = cast(Object, message).get("role") if isinstance(message, dict) else ""
         return role == "assistant" or (role is None and _holds_call(message))
 

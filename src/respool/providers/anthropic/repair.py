@@ -111,15 +111,15 @@ def with_type(item: JSON) -> JSON | None:
     return text_block(said) if said.strip() else None
 
 
-def told_type(block: JSON) -> str | None:
-    """The type of a block that lacks one, where its fields leave no doubt."""
+def inferred_type(block: JSON) -> str | None:
+    """The type inferred from the fields of a block without a type."""
     holder = cast(Object, block) if isinstance(block, dict) else {}
     if holder.get("type") is not None:
         return None
-    return next((told for told, fields in _TELLING_FIELDS.items() if holder.keys() >= fields), None)
+    return next((kind for kind, fields in _FIELDS_BY_TYPE.items() if holder.keys() >= fields), None)
 
 
-_TELLING_FIELDS: Mapping[str, frozenset[str]] = {
+_FIELDS_BY_TYPE: Mapping[str, frozenset[str]] = {
     "tool_result": frozenset({"tool_use_id", "content"}),
     "tool_use": frozenset({"id", "name", "input"}),
     "thinking": frozenset({"thinking", "signature"}),
@@ -275,9 +275,9 @@ class _StepRepairer:
     def _valid_block(self, at: int, position: int, block: JSON) -> JSON | None:
         """The block in a valid form; None if nothing of it can be sent."""
         kind = type_of(block)
-        if told := told_type(block):
-            self._record("A0", at, f"gave it the type {told}", position)
-            return {**cast(Object, block), "type": told}
+        if inferred := inferred_type(block):
+            self._record("A0", at, f"gave it the type {inferred}", position)
+            return {**cast(Object, block), "type": inferred}
         if kind is None:
             self._record("A0", at, "made it a text block, or dropped it if it was empty", position)
             return with_type(block)
@@ -608,8 +608,8 @@ class AnthropicRepairer:
         problems = _RULES.check_step(step, state, fields)
         if not any(p.severity == "error" and p.code in REPAIRED_CODES for p in problems):
             return None
-        mending = _StepRepairer(step, state)
-        return StepRepair(mending.rows(), mending.repairs)
+        repairer = _StepRepairer(step, state)
+        return StepRepair(repairer.rows(), repairer.repairs)
 
     def repair_end(
         self, state: RuleState, count: int, message_at: Callable[[int], JSON], fields: Fields | None

@@ -76,8 +76,8 @@ class GeminiRenderer:
 def _outcome(held: JSON) -> tuple[str, ...]:
     """The outcome of code that the provider ran."""
     data = data_of(held, "codeExecutionResult") or {}
-    told = {key: one for key, one in data.items() if key != "output"}
-    return (compact_json(told),) if told else ()
+    values = {key: one for key, one in data.items() if key != "output"}
+    return (compact_json(values),) if values else ()
 
 
 def _other_values(data: Object) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def call_body(call: Object) -> tuple[str, str]:
 
 
 def is_assistant(message: JSON) -> bool:
-    """Return whether this is an assistant's message; calls tell it where the role is missing."""
+    """Return whether this is an assistant's message; without a role, calls decide it."""
     holder: Object = message
     if not isinstance(message, dict):
         return False

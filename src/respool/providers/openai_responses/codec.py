@@ -139,7 +139,7 @@ ROLES = ("user", "assistant", "system", "developer")
 
 
 def kind_of(item: JSON) -> str:
-    """The item's type, or the one that its fields tell; "" if its shape is unknown."""
+    """The item's type, or the type inferred from its fields; "" if its shape is unknown."""
     holder: Object = item  # checked in the next line; a cast costs time on every item
     if not isinstance(item, dict):
         return ""
@@ -150,11 +150,11 @@ def kind_of(item: JSON) -> str:
         return "message"
     if kind is None and isinstance(holder.get("id"), str) and holder.keys() <= {"id", "type"}:
         return "item_reference"
-    return next((told for told, fields in _TELLING_FIELDS.items() if holder.keys() >= fields), "")
+    return next((kind for kind, fields in _FIELDS_BY_TYPE.items() if holder.keys() >= fields), "")
 
 
-# The fields of an item that leave no doubt about the type it lacks.
-_TELLING_FIELDS: Mapping[str, frozenset[str]] = {
+# Fields from which the type of an item without a type is inferred.
+_FIELDS_BY_TYPE: Mapping[str, frozenset[str]] = {
     "function_call_output": frozenset({"call_id", "output"}),
     "function_call": frozenset({"name", "arguments"}),
     "custom_tool_call": frozenset({"call_id", "name", "input"}),
@@ -163,8 +163,8 @@ _TELLING_FIELDS: Mapping[str, frozenset[str]] = {
 
 
 def lacks_type(item: JSON, kind: str) -> bool:
-    """Return whether only its fields tell the type of an item, which the API does not accept."""
-    return kind in _TELLING_FIELDS and cast(Object, item).get("type") != kind
+    """Return whether an item has no type and it was inferred; the API rejects such an item."""
+    return kind in _FIELDS_BY_TYPE and cast(Object, item).get("type") != kind
 
 
 def is_model_made(item: JSON) -> bool:

@@ -91,11 +91,11 @@ class OpenAIResponsesRepairer:
         if not problems:
             return None
         repairs = [Repair(p.code, p.place, _REPAIR_NOTES[p.code]) for p in problems]
-        mend = _StepRepairer(step, state, is_server_held(step, state, fields))
+        repairer = _StepRepairer(step, state, is_server_held(step, state, fields))
         rows = [
             RepairedRow(_truncate_strings(new), step.at + offset)
             for offset, item in enumerate(step.messages)
-            if (new := mend.item(offset, item)) is not None
+            if (new := repairer.item(offset, item)) is not None
         ]
         return StepRepair(_trigger_last(rows), repairs)
 

@@ -22,19 +22,19 @@ function stackedBars(periods, groups, format, width, describe) {
 }
 
 function stack(period, groups, x, width, y, describe) {
-  const marks = shape("g", { class: "mark" }, tooltip(describe(period).textContent));
+  const bars = shape("g", { class: "mark" }, tooltip(describe(period).textContent));
   let base = 0;
   groups.forEach((group, at) => {
     const value = period.groups.get(group) ?? 0;
     if (value <= 0) return;
     const [from, to] = [y(base), y(base + value)];
     const size = { x, width, y: to, height: Math.max(0.5, from - to) };
-    marks.append(shape("rect", { class: `fill ${colourOf(group, at)}`, ...size }));
+    bars.append(shape("rect", { class: `fill ${colourOf(group, at)}`, ...size }));
     base += value;
   });
   const outline = `M${x} ${y(0)}V${y(period.before)}H${x + width}V${y(0)}`;
-  if (period.before > 0) marks.append(shape("path", { class: "ghost", d: outline }));
-  return marks;
+  if (period.before > 0) bars.append(shape("path", { class: "ghost", d: outline }));
+  return bars;
 }
 
 // As many period names as fit.
@@ -50,7 +50,7 @@ function periodNames(periods, xs, slot, bar, y, right) {
 }
 
 // One line per policy, and below the axis the turns that the selected one lost.
-function contextLines(session, shown, marked, width, describe) {
+function contextLines(session, shown, lossScore, width, describe) {
   const height = width < 520 ? 240 : 300;
   const plane = { left: 52, right: width - 8, top: 14, bottom: height - 36 };
   const scores = session.scores.filter((score) => shown.has(score.policy) && score.points.length);
@@ -67,12 +67,12 @@ function contextLines(session, shown, marked, width, describe) {
   requestAxis(svg, last, x, plane, height);
   if (window) svg.append(...windowLine(window, y, plane));
   svg.append(...scores.map((score) => contextLine(score, x, y)));
-  if (marked) svg.append(...lostStrokes(marked, x, plane.bottom));
+  if (lossScore) svg.append(...lossTicks(lossScore, x, plane.bottom));
   const requests = [
     ...new Set(scores.flatMap((score) => score.points.map(([request]) => request))),
   ];
   requests.sort((one, other) => one - other);
-  movable(svg, width, requests.map(x), plane.top, plane.bottom, (at) => describe(requests[at], scores));
+  addCursor(svg, width, requests.map(x), plane.top, plane.bottom, (at) => describe(requests[at], scores));
   return svg;
 }
 
@@ -105,7 +105,7 @@ function contextLine({ policy, points }, x, y) {
   return shape("path", { class: kind, d: `M${at.join("L")}`, "data-policy": policy });
 }
 
-function lostStrokes({ policy, losses }, x, bottom) {
+function lossTicks({ policy, losses }, x, bottom) {
   const kind = `lost-turn stroke ${policyStyle(policy).colour}`;
   return losses.map(({ request }) =>
     shape(

@@ -76,8 +76,8 @@ function contextFigure(session, policy) {
   const shown = new Set([baseOf(session).policy, policy.name]);
   const readout = element("output", { "aria-live": "polite" }, CHART_HINT);
   const describe = (...at) => readout.replaceChildren(...contents(describeRequest(...at)));
-  const marked = () => shown.has(policy.name) && scoreOf(session, policy.name);
-  const holder = responsive((width) => contextLines(session, shown, marked(), width, describe));
+  const lossScore = () => shown.has(policy.name) && scoreOf(session, policy.name);
+  const holder = responsive((width) => contextLines(session, shown, lossScore(), width, describe));
   const group = { class: "controls toggles", role: "group", "aria-label": "Policies drawn" };
   const toggles = element("div", group);
   const fill = () => toggles.replaceChildren(...policyToggles(session, shown, holder.redraw));

@@ -142,14 +142,14 @@ class SessionTable {
 function sessions(section) {
   const view = new SessionTable();
   const peak = "Peak is the longest prompt in tokens, without system prompt and tools.";
-  const searching = DATA.sessions.length > 5 && element("label", {}, "Find", view.search);
+  const searchField = DATA.sessions.length > 5 && element("label", {}, "Find", view.search);
   section.append(
     paragraph(
       "Open a session for its requests, cuts and lost turns.",
       TRIED.length > 0 &&
         " Saving and lost turns are those of the policy chosen here; the saving includes refetching.",
     ),
-    element("div", { class: "controls" }, policyChoice("Policy"), searching),
+    element("div", { class: "controls" }, policyChoice("Policy"), searchField),
     scrolling(
       "Sessions",
       element(

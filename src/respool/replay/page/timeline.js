@@ -79,7 +79,7 @@ class Timeline {
     const { periods } = this.periods();
     const describe = (period) => this.describe(period);
     const chart = stackedBars(periods, grouped(periods), axis(this.format), width, describe);
-    movable(chart.svg, width, chart.xs, chart.top, chart.bottom, (at) =>
+    addCursor(chart.svg, width, chart.xs, chart.top, chart.bottom, (at) =>
       this.readout.replaceChildren(describe(periods[at])),
     );
     return chart.svg;
@@ -132,12 +132,12 @@ function time(section) {
   const several = ["agent", "model"].some((by) =>
     DATA.days.some((day) => day[by] !== DATA.days[0][by]),
   );
-  const stacking = several && element("label", {}, "Stacked by", line.by);
+  const groupField = several && element("label", {}, "Stacked by", line.by);
   const { undated } = DATA.count;
   const left = `${plural(undated, "session has", "sessions have")} no recorded time and ${undated === 1 ? "is" : "are"} not drawn.`;
   section.append(
     line.intro,
-    element("div", { class: "controls" }, policyChoice("Policy"), stacking),
+    element("div", { class: "controls" }, policyChoice("Policy"), groupField),
     line.legend,
     element("figure", {}, line.holder, line.readout),
     folded("As a table", line.values),
