@@ -78,7 +78,7 @@ def ask_all(detector: LoopDetector, steps: Sequence[Step], *, at_once: bool = Fa
     answers: list[str] = []
     for number, step in enumerate(steps):
         if isinstance(step, str):
-            detector.received()
+            detector.heard()
             continue
         calls = step if isinstance(step, list) else [step]
         batch = number if isinstance(step, list) else None
