@@ -20,6 +20,7 @@ from .replay import replay
 from .run import run
 from .serve import serve
 from .settings import settings
+from .stats import stats
 
 _CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -77,6 +78,7 @@ for _command in (
     loops,
     run,
     serve,
+    stats,
     mcp,
     expand,
     forget,

@@ -242,6 +242,16 @@ def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
 
 
 @contextlib.contextmanager
+def open_recorded_store(store_file: str | None) -> Generator[SQLiteStore | None]:
+    """Open the store to show its records; None if the default one does not exist yet."""
+    if store_file is None and not _resolve_store_path(None).exists():
+        yield None
+        return
+    with open_existing_store(store_file) as store:
+        yield store
+
+
+@contextlib.contextmanager
 def open_store_lazily(store_file: str | None) -> Generator[SQLiteStore]:
     """Open the store on first use; another process may create it later."""
     from ..store import SQLiteStore  # lazily: most commands need no store

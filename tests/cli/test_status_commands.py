@@ -1,0 +1,225 @@
+"""`respool stats`, `status`, `statusline` and `doctor`: figures, sentences and refusals."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from respool.cli import main
+from respool.cli.stats import last_periods, midnight
+from respool.pricing import format_dollars
+from respool.proxy.billing import RunTotals
+from respool.store import RequestRecord, SQLiteStore
+from tests.dashboard.support import dashboarded
+from tests.store.support import OTHER, record
+
+DAY = 86_400
+
+
+def run(*arguments: str, data: str = "") -> Result:
+    result = CliRunner().invoke(main, arguments, input=data)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands look for a store; there is none."""
+    path = tmp_path / "state" / "respool.db"
+    monkeypatch.setenv("RESPOOL_STORE", str(path))
+    return path
+
+
+def write(path: Path, *records: RequestRecord) -> None:
+    store = SQLiteStore(path)
+    for one in records:
+        assert store.record(one)
+    store.close()
+
+
+def noon(days_ago: int = 0) -> float:
+    """Noon of a day, or now on the first half of today: nothing is recorded in the future."""
+    today = midnight(datetime.now().date())
+    return min(today + DAY / 2 - days_ago * DAY, time.time())
+
+
+def sample() -> list[RequestRecord]:
+    """Requests of four days, two models, two keys; some observed, without a price, failed."""
+    return [
+        record("a", time=noon(), cost_before=0.5, cost_after=0.2, model="large"),
+        record("b", time=noon(), cost_before=0.1, cost_after=0.15, model="small", owner=OTHER),
+        record("c", time=noon(2), cost_before=4.0, cost_after=1.0, model="large"),
+        record("d", time=noon(2), mode="observed", cost_before=2.0, cost_after=1.0, model="large"),
+        record("e", time=noon(2), cost_before=None, cost_after=None, model="", conversation="c2"),
+        record("f", time=noon(3), status=500, cost_before=None, cost_after=None, saved=0),
+        record("g", time=noon(40), cost_before=8.0, cost_after=7.0, model="large"),
+    ]
+
+
+class TestStats:
+    def test_the_figures_are_those_of_the_dashboard_and_of_run(self, tmp_path: Path):
+        """Real requests through a real proxy: three faces, one figure."""
+        with dashboarded(tmp_path) as one:
+            one.talk(4)
+            one.talk(3, name="test", model="claude-opus-4-5")
+            (slots,) = [one.data("overview?range=day")["totals"]]
+            path = one.store.path
+            told = RunTotals()
+            for conversation in one.store.conversations(None):
+                for each in one.store.requests(conversation.name, None):
+                    told.add(each)
+        shown = json.loads(run("stats", "--json", "--store", str(path)).output)
+        saved = sum(slot["cost_before"] - slot["cost_after"] for slot in slots)
+        assert saved > 0
+        assert shown["total"]["saved_usd"] == pytest.approx(saved)
+        assert shown["total"]["saved_usd"] == pytest.approx(told.cost_before - told.cost_after)
+        assert shown["total"]["requests"] == shown["all"]["requests"] == 7
+        assert shown["total"]["tokens_saved"] == sum(slot["saved"] for slot in slots)
+        assert {one["model"]: one["requests"] for one in shown["models"]} == {
+            "claude-sonnet-4-5": 4,
+            "claude-opus-4-5": 3,
+        }
+        said = run("stats", "--store", str(path)).output.splitlines()[0]
+        assert said.startswith(f"In the last 7 days, respool saved {format_dollars(saved)}, ")
+
+    def test_days_and_models_sum_up_to_the_total(self, path: Path):
+        write(path, *sample())
+        shown = json.loads(run("stats", "--json").output)
+        for key, value in shown["total"].items():
+            for rows in (shown["periods"], shown["models"]):
+                assert sum(row[key] or 0 for row in rows) == pytest.approx(value or 0), key
+        assert len(shown["periods"]) == 7
+        assert [row["requests"] for row in shown["periods"]] == [0, 0, 0, 1, 3, 0, 2]
+        assert shown["periods"][-1]["saved_usd"] == pytest.approx(0.25)
+        assert shown["total"]["saved_usd"] == pytest.approx(3.25)
+        assert shown["total"]["bill_without_respool_usd"] == pytest.approx(6.6)
+        assert shown["total"]["would_have_saved_usd"] == pytest.approx(1.0)
+        assert shown["total"]["unpriced_requests"] == 1
+        assert shown["all"]["saved_usd"] == pytest.approx(4.25)
+        assert [row["model"] for row in shown["models"]][:1] == ["large"]
+
+    def test_says_money_first(self, path: Path):
+        write(path, *sample())
+        lines = run("stats").output.splitlines()
+        assert lines[0] == (
+            "In the last 7 days, respool saved $3.25, 49 % of $6.60; 2,400 tokens in 6 requests. "
+            "Beside that, 1 request only observed would have saved $1.00. "
+            "No price is known for 1 request."
+        )
+        assert lines[1].startswith("Of all that is recorded, respool saved $4.25, 29 % of $14.60;")
+        days = [line.split()[0] for line in lines if line.startswith("  20")]
+        assert days == [date.fromtimestamp(noon(ago)).isoformat() for ago in (3, 2, 1, 0)]
+
+    @pytest.mark.parametrize("option", ["--weekly", "--monthly"])
+    def test_longer_periods_hold_older_requests(self, path: Path, option: str):
+        write(path, *sample())
+        shown = json.loads(run("stats", option, "--json").output)
+        assert shown["total"] == pytest.approx(shown["all"])
+        assert len(shown["periods"]) == {"--weekly": 8, "--monthly": 12}[option]
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"cost_before": 0.1, "cost_after": 0.3}, "respool cost $0.2000 more, -200 % of"),
+            ({"cost_before": None, "cost_after": None}, "respool saved 600 tokens in 1 request."),
+            ({"mode": "observed"}, "respool would have saved $0.2500, 50 % of $0.5000; 600 tokens"),
+        ],
+    )
+    def test_other_headlines(self, path: Path, fields: dict[str, Any], said: str):
+        write(path, record(time=noon(), **fields))
+        assert said in run("stats").output.splitlines()[0]
+
+    def test_old_records_only(self, path: Path):
+        write(path, record(time=noon(40)))
+        assert run("stats").output == (
+            "In the last 7 days, no request was recorded.\n"
+            "Of all that is recorded, respool saved $0.2500, 50 % of $0.5000; "
+            "600 tokens in 1 request.\n"
+        )
+
+    @pytest.mark.parametrize("made", [False, True])
+    def test_without_a_request_it_says_what_to_do(self, path: Path, made: bool):
+        if made:
+            write(path)
+            SQLiteStore(path).salt()
+        result = run("stats")
+        assert result.exit_code == 0
+        assert result.output == (
+            "Nothing is recorded yet: start an agent with respool run -- claude, or point one at "
+            "respool serve.\n"
+        )
+        assert path.exists() == made  # asking makes no store
+        assert json.loads(run("stats", "--json").output)["all"]["requests"] == 0
+
+    def test_a_store_that_was_named_has_to_exist(self, path: Path):
+        result = run("stats", "--store", str(path))
+        assert result.exit_code == 2
+        assert "There is no store at" in result.stderr
+
+    def test_a_foreign_file_is_refused_in_a_sentence(self, tmp_path: Path):
+        foreign = tmp_path / "notes.db"
+        foreign.write_bytes(b"another program's" * 100)
+        result = run("stats", "--store", str(foreign))
+        assert result.exit_code == 2
+        assert "it is another program's file" in result.stderr
+
+    @pytest.mark.parametrize("width", [30, 50, 200])
+    def test_a_terminal_of_any_width_shows_every_figure_and_no_escape(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+    ):
+        write(path, record(time=noon(), model="evil\x1b[2J", cost_before=9.5, cost_after=1.25))
+        screen = io.StringIO()
+        terminal = Console(file=screen, width=width, force_terminal=True, highlight=False)
+        monkeypatch.setattr("respool.cli.console.is_terminal", lambda: True)
+        monkeypatch.setattr("rich.console.Console", lambda **_: terminal)
+        run("stats")
+        text = screen.getvalue()
+        assert "\x1b[2J" not in text
+        assert "evil\\x1b[2J" in text
+        assert text.count("$8.25") == 4  # two sentences, a day, a model
+
+
+@pytest.mark.parametrize(
+    ("period", "today", "count", "starts"),
+    [
+        ("day", "2026-03-02", 3, ["2026-02-28", "2026-03-01", "2026-03-02"]),
+        ("day", "2026-11-18", 1, ["2026-11-18"]),
+        ("week", "2026-11-18", 2, ["2026-11-09", "2026-11-16"]),
+        ("week", "2026-11-16", 2, ["2026-11-09", "2026-11-16"]),
+        ("week", "2026-11-15", 1, ["2026-11-09"]),
+        ("month", "2026-01-31", 3, ["2025-11-01", "2025-12-01", "2026-01-01"]),
+        ("month", "2024-02-29", 2, ["2024-01-01", "2024-02-01"]),
+    ],
+)
+def test_periods_follow_the_calendar_without_a_gap(
+    period: Any, today: str, count: int, starts: list[str]
+):
+    found = last_periods(period, date.fromisoformat(today), count)
+    assert [start.isoformat() for start, _ in found] == starts
+    assert [end for _, end in found[:-1]] == [start for start, _ in found[1:]]
+    assert found[-1][1] > date.fromisoformat(today)
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_day_has_the_hours_that_clocks_gave_it(berlin: None):
+    """On 25 October 2026 clocks went back an hour in Berlin."""
+    start, end = date(2026, 10, 25), date(2026, 10, 26)
+    assert midnight(end) - midnight(start) == 25 * 3_600
