@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
@@ -23,6 +27,7 @@ from tests.dashboard.support import dashboarded
 from tests.store.support import OTHER, record
 
 DAY = 86_400
+TOKEN = "a-token-of-enough-characters"
 
 
 def run(*arguments: str, data: str = "") -> Result:
@@ -187,6 +192,134 @@ class TestStats:
         assert "\x1b[2J" not in text
         assert "evil\\x1b[2J" in text
         assert text.count("$8.25") == 4  # two sentences, a day, a model
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """A server that is not respool."""
+
+    body = b"{}"
+    heard: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.heard.append(self.headers.get("x-respool-token"))
+        self.send_response(200)
+        self.send_header("content-length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def stranger(body: bytes) -> Iterator[str]:
+    Stranger.body, Stranger.heard = body, []
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def deaf() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def free_url() -> str:
+    """An address on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+class TestStatus:
+    @pytest.mark.parametrize(
+        ("token", "given", "observe", "said"),
+        [
+            (None, None, False, ", compacts requests; circuit breaker closed"),
+            (None, None, True, ", observes, changes nothing; circuit breaker closed"),
+            (TOKEN, TOKEN, False, ", compacts requests; circuit breaker closed"),
+            (TOKEN, None, False, "it asks for its token for more (RESPOOL_TOKEN)"),
+        ],
+    )
+    def test_a_proxy_says_how_it_is(
+        self,
+        path: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        token: str | None,
+        given: str | None,
+        observe: bool,
+        said: str,
+    ):
+        if given is not None:
+            monkeypatch.setenv("RESPOOL_TOKEN", given)
+        with dashboarded(tmp_path, token=token, observe=observe) as one:
+            url = f"http://127.0.0.1:{one.port}"
+            lines = run("status", "--url", url).output
+            told = json.loads(run("status", "--url", url, "--json").output)["proxy"]
+        assert f"Proxy  listening on {url}" in lines
+        assert said in lines
+        assert (told["version"] is None) == (token != given)
+
+    def test_sums_up_today_this_week_and_all(self, path: Path):
+        write(path, *sample())
+        url = free_url()
+        lines = run("status", "--url", url).output.splitlines()
+        told = json.loads(run("status", "--url", url, "--json").output)
+        assert told["saved"]["today"]["saved_usd"] == pytest.approx(0.25)
+        assert told["saved"]["all"]["saved_usd"] == pytest.approx(4.25)
+        since = last_periods("week", datetime.now().date(), 1)[0][0]
+        week = sum(one.time >= midnight(since) for one in sample())
+        assert told["saved"]["week"]["requests"] == week
+        assert lines[2] == "  Today      saved $0.2500"
+        assert lines[4] == "  In all     saved $4.25"
+        assert f"{path}: " in lines[6]
+        assert lines[6].endswith(" kB, healthy")
+        assert f"not listening on {url} (Connection refused); respool serve starts" in lines[5]
+
+    def test_without_a_store_it_says_what_to_do_and_makes_none(self, path: Path):
+        result = run("status", "--url", free_url())
+        assert result.exit_code == 0
+        assert "Saved  Nothing is recorded yet: start an agent with" in result.output
+        assert f"Store  {path}: not made yet" in result.output
+        assert not path.exists()
+
+    def test_a_damaged_store_is_said_to_be_and_left_as_it_is(self, path: Path):
+        path.parent.mkdir()
+        path.write_bytes(b"x" * 5_000)
+        result = run("status", "--url", free_url())
+        assert result.exit_code == 0
+        assert "cannot be used: it is damaged" in result.output
+        assert path.read_bytes() == b"x" * 5_000
+
+    @pytest.mark.parametrize("body", [b"{}", b"[1]", b"<html>", b"", b'{"status": "up"}'])
+    def test_another_server_is_told_apart_and_gets_no_token(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
+    ):
+        monkeypatch.setenv("RESPOOL_TOKEN", TOKEN)
+        with stranger(body) as url:
+            assert "something else than respool answers" in run("status", "--url", url).output
+        assert Stranger.heard == [None]
+
+    def test_a_server_that_never_answers_is_not_waited_for(self, path: Path):
+        with deaf() as url:
+            started = time.monotonic()
+            result = run("status", "--url", url)
+        assert "not listening on" in result.output
+        assert "(timed out)" in result.output
+        assert time.monotonic() - started < 5
+
+    @pytest.mark.parametrize("url", ["", "8787", "ftp://host", "http://", "http://host:none"])
+    def test_refuses_what_is_no_address(self, path: Path, url: str):
+        result = run("status", "--url", url)
+        assert result.exit_code == 2
+        assert "is not allowed; write it as http://127.0.0.1:8787." in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from .run import run
 from .serve import serve
 from .settings import settings
 from .stats import stats
+from .status import status
 
 _CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -78,6 +79,7 @@ for _command in (
     loops,
     run,
     serve,
+    status,
     stats,
     mcp,
     expand,
