@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -320,6 +322,103 @@ class TestStatus:
         result = run("status", "--url", url)
         assert result.exit_code == 2
         assert "is not allowed; write it as http://127.0.0.1:8787." in result.stderr
+
+
+def told_by_claude(session: str) -> str:
+    """What Claude Code writes to a status line's standard input, shortened."""
+    return json.dumps({
+        "hook_event_name": "Status",
+        "session_id": session,
+        "transcript_path": "/home/u/.claude/projects/p/s.jsonl",
+        "cwd": "/home/u/p",
+        "model": {"id": "claude-sonnet-4-5", "display_name": "Sonnet 4.5"},
+        "workspace": {"current_dir": "/home/u/p", "project_dir": "/home/u/p"},
+        "version": "2.1.325",
+        "cost": {"total_cost_usd": 0.42, "total_duration_ms": 45_000},
+        "context_window": {"used_percentage": 8, "context_window_size": 200_000},
+    })  # fmt: skip
+
+
+class TestStatusline:
+    def test_says_what_this_session_saved_and_otherwise_today(self, tmp_path: Path):
+        """The session id of the header is the one that Claude Code gives a status line."""
+        with dashboarded(tmp_path) as one:
+            one.talk(3, headers=("x-claude-code-session-id: 5e55-1",))
+            one.talk(2, name="sub-agent", headers=("x-claude-code-session-id: 5e55-1",))
+            one.talk(4, name="other", headers=("x-claude-code-session-id: 5e55-2",))
+            path = one.store.path
+            saved = {n.session: 0.0 for n in one.store.conversations(None)}
+            for n in one.store.conversations(None):
+                saved[n.session] += n.cost_before - n.cost_after
+        lines = {
+            name: run("statusline", "--store", str(path), data=told_by_claude(name)).output
+            for name in ("5e55-1", "5e55-2", "unknown")
+        }
+        first, second = saved.values()  # the latest first
+        assert f"respool saved {format_dollars(second)} (" in lines["5e55-1"]
+        assert f"respool saved {format_dollars(first)} (" in lines["5e55-2"]
+        assert f"respool saved {format_dollars(first + second)} (" in lines["unknown"]
+        assert lines["5e55-1"].endswith(" %) this session\n")
+        assert lines["unknown"].endswith(" %) today\n")
+        assert all(line.count("\n") == 1 and len(line) < 60 for line in lines.values())
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({}, "respool saved $0.2500 (50 %) today\n"),
+            ({"mode": "observed"}, "respool would have saved $0.2500 (50 %) today\n"),
+            ({"cost_after": 0.6}, "respool cost $0.1000 more today\n"),
+            ({"cost_before": None, "cost_after": None}, "respool saved 600 tokens today\n"),
+            ({"saved": 0, "cost_after": 0.5}, "respool saved nothing yet today\n"),
+            ({"time": 1e9}, ""),
+        ],
+    )
+    def test_lines(self, tmp_path: Path, fields: dict[str, Any], said: str):
+        path = tmp_path / f"{len(said)}-{'-'.join(fields)}.db"
+        write(path, record(**{"time": noon(), **fields}))
+        result = run("statusline", "--store", str(path), data="{}")
+        assert (result.output, result.exit_code) == (said, 0)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            *("", "{", "[]", "null", "7", "[" * 100_000, "\x00\xff"),
+            *('{"session_id": 7}', '{"session_id": null}', '{"session_id": "\\ud83d"}'),
+            f'{{"session_id": "{"x" * 10_000}"}}',
+        ],
+    )
+    def test_whatever_it_reads_it_does_not_fail(self, tmp_path: Path, data: str):
+        path = tmp_path / "respool.db"
+        if not path.exists():
+            write(path, record(time=noon()))
+        result = run("statusline", "--store", str(path), data=data)
+        assert (result.output, result.stderr) == ("respool saved $0.2500 (50 %) today\n", "")
+        assert result.exit_code == 0
+
+    @pytest.mark.parametrize("held", [None, b"x" * 5_000, b""])
+    def test_without_a_usable_store_it_prints_nothing(self, path: Path, held: bytes | None):
+        if held is not None:
+            path.parent.mkdir()
+            path.write_bytes(held)
+        result = run("statusline", data=told_by_claude("s"))
+        assert (result.output, result.stderr, result.exit_code) == ("", "", 0)
+        assert path.exists() == (held is not None)
+
+    def test_a_bad_variable_is_no_failure(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("RESPOOL_STORE", "not/absolute")
+        result = run("statusline", data="{}")
+        assert (result.output, result.stderr, result.exit_code) == ("", "", 0)
+
+    def test_an_input_that_stays_open_is_not_waited_for(self, path: Path):
+        write(path, record(time=noon()))
+        command = [sys.executable, "-m", "respool", "statusline"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            try:
+                assert child.wait(30) == 0
+                assert child.stdout is not None
+                assert child.stdout.read() == b"respool saved $0.2500 (50 %) today\n"
+            finally:
+                child.kill()
 
 
 @pytest.mark.parametrize(

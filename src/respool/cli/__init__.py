@@ -22,6 +22,7 @@ from .serve import serve
 from .settings import settings
 from .stats import stats
 from .status import status
+from .statusline import statusline
 
 _CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -81,6 +82,7 @@ for _command in (
     serve,
     status,
     stats,
+    statusline,
     mcp,
     expand,
     forget,
