@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -419,6 +421,237 @@ class TestStatusline:
                 assert child.stdout.read() == b"respool saved $0.2500 (50 %) today\n"
             finally:
                 child.kill()
+
+
+class Home:
+    """A home folder with programs on the PATH, in which `respool doctor` is run."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.patch = monkeypatch
+        self.url = free_url()
+        for name in ("bin", "project"):
+            (folder / name).mkdir()
+        for name in [*os.environ]:
+            if name.startswith(("ANTHROPIC_", "OPENAI_", "CODEX_", "OPENCODE_", "XDG_")):
+                monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.setenv("PATH", str(folder / "bin"))
+        monkeypatch.setenv("RESPOOL_STORE", str(folder / "state" / "respool.db"))
+        monkeypatch.chdir(folder / "project")
+        self.install("respool")
+
+    def install(self, *names: str) -> None:
+        for name in names:
+            file = self.folder / "bin" / name
+            file.write_text("#!/bin/sh\nexit 1\n")
+            file.chmod(0o755)
+
+    def write(self, name: str, held: Any) -> None:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(held if isinstance(held, str) else json.dumps(held))
+
+    def doctor(self) -> tuple[int, list[dict[str, str]]]:
+        result = run("doctor", "--url", self.url, "--json")
+        told = json.loads(result.output)
+        assert told["ok"] == (result.exit_code == 0)
+        return result.exit_code, told["checks"]
+
+    def found(self, check: str) -> list[tuple[str, str]]:
+        return [(one["level"], one["found"]) for one in self.doctor()[1] if one["check"] == check]
+
+    def snapshot(self) -> dict[str, bytes]:
+        return {str(one): one.read_bytes() for one in self.folder.rglob("*") if one.is_file()}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    return Home(tmp_path, monkeypatch)
+
+
+# How each agent's own settings point it at a URL: a file of the home folder, or variables.
+POINTED: list[tuple[str, str, Any, dict[str, str]]] = [
+    ("claude", "", None, {"ANTHROPIC_BASE_URL": "@"}),
+    ("claude", ".claude/settings.json", {"env": {"ANTHROPIC_BASE_URL": "@"}}, {}),
+    ("claude", "project/.claude/settings.json", {"env": {"ANTHROPIC_BASE_URL": "@/x"}}, {}),
+    ("codex", ".codex/config.toml", 'openai_base_url = "@/v1"', {}),
+    (
+        "opencode",
+        ".config/opencode/opencode.json",
+        {"provider": {"anthropic": {"options": {"baseURL": "@/v1"}}}},
+        {},
+    ),
+    ("pi", ".pi/agent/models.json", {"providers": {"anthropic": {"baseUrl": "@"}}}, {}),
+    ("gemini", ".gemini/.env", "GEMINI_API_KEY=k\nGOOGLE_GEMINI_BASE_URL=@\n", {}),
+    ("qwen", ".qwen/settings.json", {"env": {"OPENAI_BASE_URL": "@/v1"}}, {}),
+    ("copilot", "", None, {"COPILOT_PROVIDER_BASE_URL": "@/v1"}),
+    ("aider", "", None, {"OPENAI_API_BASE": "@/v1"}),
+    ("mini", ".config/mini-swe-agent/.env", "OPENAI_API_BASE=@/v1\n", {}),
+]
+
+
+class TestDoctor:
+    def test_finds_nothing_broken_where_all_is_well_and_writes_nothing(self, home: Home):
+        home.write("project/respool.toml", "cap_chars = 9000\n")
+        home.write(".claude.json", {"mcpServers": {"respool": {"command": "respool"}}})
+        home.install("claude")
+        with dashboarded(home.folder / "state") as one:
+            home.url = f"http://127.0.0.1:{one.port}"
+            home.patch.setenv("ANTHROPIC_BASE_URL", home.url)
+            home.patch.setenv("RESPOOL_STORE", str(one.store.path))
+            one.store.salt()
+            before = home.snapshot()
+            code, checks = home.doctor()
+            assert home.snapshot().keys() == before.keys()
+            text = run("doctor", "--url", home.url)
+        assert (code, text.exit_code) == (0, 0)
+        assert [one for one in checks if one["level"] != "ok"] == []
+        assert {one["check"] for one in checks} == {
+            *("python", "extra serve", "extra mcp", "store", "settings", "variables", "proxy"),
+            *("claude", "mcp"),
+        }
+        assert "valid: " in text.output
+        assert "project/respool.toml" in text.output
+        assert f"Claude Code goes through respool on {home.url}" in text.output
+        assert text.output.endswith("\n\nNothing is broken.\n")
+
+    def test_an_empty_machine_is_not_broken(self, home: Home):
+        before = home.snapshot()
+        code, checks = home.doctor()
+        assert code == 0
+        assert {one["level"] for one in checks} == {"ok", "note"}
+        assert home.snapshot() == before
+
+    @pytest.mark.parametrize(("name", "file", "held", "variables"), POINTED)
+    def test_an_agent_whose_settings_point_where_nobody_listens_is_broken(
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        *,
+        name: str,
+        file: str,
+        held: Any,
+        variables: dict[str, str],
+    ):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            home = Home(tmp_path_factory.mktemp("home"), monkeypatch)
+            home.install(name)
+            ((level, said),) = home.found(name)
+            assert level == "note", said
+            dead = free_url()
+            if file:
+                text = held if isinstance(held, str) else json.dumps(held)
+                home.write(file, text.replace("@", dead))
+            for variable, url in variables.items():
+                monkeypatch.setenv(variable, url.replace("@", dead))
+            assert home.doctor()[0] == 1
+            ((level, said),) = home.found(name)
+            assert level == "problem"
+            assert said.endswith(f"is pointed at {dead}, where nobody listens")
+
+    @pytest.mark.parametrize(
+        ("name", "value", "said"),
+        [
+            (
+                "RESPOOL_CAP_CHAR",
+                "1",
+                "unknown key 'RESPOOL_CAP_CHAR'; did you mean RESPOOL_CAP_CHARS?",
+            ),
+            ("RESPOOL_CAP_CHARS", "many", "RESPOOL_CAP_CHARS"),
+            ("RESPOOL_STORE_DAYS", "-1", "RESPOOL_STORE_DAYS='-1'"),
+        ],
+    )
+    def test_names_every_wrong_variable(self, home: Home, name: str, value: str, said: str):
+        home.patch.setenv("RESPOOL_WRONG_TOO", "secret-value")
+        home.patch.setenv(name, value)
+        found = home.found("variables")
+        assert [level for level, _ in found] == ["problem", "problem"]
+        assert any(said in told for _, told in found), found
+        assert "secret-value" not in str(found)
+        assert home.doctor()[0] == 1
+
+    def test_a_settings_file_that_is_wrong(self, home: Home):
+        home.write("project/respool.toml", "cap_char = 1\n")
+        ((level, said),) = home.found("settings")
+        assert level == "problem"
+        assert "project/respool.toml" in said
+
+    def test_a_store_that_is_not_ours_or_not_private(self, home: Home):
+        foreign = home.folder / "notes.db"
+        foreign.write_bytes(b"another program's" * 100)
+        foreign.chmod(0o644)
+        home.patch.setenv("RESPOOL_STORE", str(foreign))
+        (ours, private) = home.found("store")
+        assert ours[0] == private[0] == "problem"
+        assert "it is another program's file" in ours[1]
+        assert private[1] == f"Others can read {foreign}"
+        home.patch.setenv("RESPOOL_STORE", "not/absolute")
+        ((level, said),) = home.found("store")
+        assert level == "problem"
+        assert "allowed: the whole path of a file" in said
+
+    def test_a_full_disk(self, home: Home):
+        home.patch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 5))
+        assert ("problem", f"5 bytes are left on the disk of {home.folder}") in home.found("store")
+
+    def test_a_proxy_that_is_not_well(self, home: Home):
+        state = {"status": "degraded", "version": "0.0.9", "mode": "compact", "store": "full"}
+        breaker = {"phase": "open", "reason": "Compaction failed 5 times.\x1b[2J"}
+        body = json.dumps({**state, "circuit_breaker": breaker}).encode()
+        with stranger(body) as home.url:
+            first, second = home.found("proxy")
+            text = run("doctor", "--url", home.url).output
+        assert first[0] == "problem"
+        assert first[1] == (
+            f"listening on {home.url}, version 0.0.9, compacts requests; circuit breaker open: "
+            "Compaction failed 5 times.\x1b[2J; its store is full"
+        )
+        assert second[0] == "note"
+        assert second[1].startswith("it runs version 0.0.9, and ")
+        assert "\x1b" not in text
+
+    @pytest.mark.parametrize(
+        ("file", "held"),
+        [
+            (".claude.json", {"mcpServers": {"respool": {"command": "gone", "args": ["mcp"]}}}),
+            (
+                ".claude.json",
+                {"projects": {"HERE": {"mcpServers": {"respool": {"command": "gone"}}}}},
+            ),
+            ("project/.mcp.json", {"mcpServers": {"respool": {"command": "gone"}}}),
+            (".codex/config.toml", '[mcp_servers.respool]\ncommand = "gone"\nargs = ["mcp"]\n'),
+            (".gemini/settings.json", {"mcpServers": {"respool": {"command": "gone"}}}),
+            (".qwen/settings.json", {"mcpServers": {"respool": {"command": "gone"}}}),
+            (".config/opencode/opencode.json", {"mcp": {"respool": {"command": ["gone", "mcp"]}}}),
+        ],
+    )
+    def test_sees_where_mcp_is_registered(
+        self, tmp_path_factory: pytest.TempPathFactory, file: str, held: Any
+    ):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            home = Home(tmp_path_factory.mktemp("home"), monkeypatch)
+            text = held if isinstance(held, str) else json.dumps(held)
+            home.write(file, text.replace("HERE", str(home.folder / "project")))
+            said = f"{home.folder / file} registers gone, which is not on the PATH"
+            assert home.found("mcp") == [("problem", said)]
+            home.install("gone")
+            assert home.found("mcp") == [("ok", f"registered in {home.folder / file}")]
+
+    def test_no_token_is_printed(self, home: Home):
+        home.install("claude")
+        home.patch.setenv("RESPOOL_TOKEN", TOKEN)
+        for url in (home.url, "https://user:a-token-of-enough-characters@gateway"):
+            home.patch.setenv("ANTHROPIC_BASE_URL", f"{url}/respool-token/{TOKEN}")
+            home.write(".claude/settings.json", {"env": {"ANTHROPIC_BASE_URL": f"{url}/{TOKEN}"}})
+            assert TOKEN not in run("doctor", "--url", home.url).output
+
+    def test_a_gateway_by_file_is_said_to_win_over_run(self, home: Home):
+        home.install("claude")
+        home.write(".claude/settings.json", {"env": {"ANTHROPIC_BASE_URL": "https://gateway/x"}})
+        (found,) = [one for one in home.doctor()[1] if one["check"] == "claude"]
+        file = home.folder / ".claude" / "settings.json"
+        assert found["found"] == f"Claude Code, by {file}, goes to https://gateway"
+        assert found["advice"].startswith("respool run cannot change that")
 
 
 @pytest.mark.parametrize(

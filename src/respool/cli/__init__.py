@@ -11,6 +11,7 @@ from .check import check
 from .compact import compact
 from .console import CommandGroup
 from .demo import demo
+from .doctor import doctor
 from .expand import expand
 from .explain import explain
 from .forget import forget
@@ -56,8 +57,8 @@ def main() -> None:
     respool run -- claude runs an agent with it.
 
     FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
-    it from standard input. Exit status: 0 on success, 1 when check found problems, 2 when
-    the input or an option cannot be used.
+    it from standard input. Exit status: 0 on success, 1 when check or doctor found problems, 2
+    when the input or an option cannot be used.
     """
 
 
@@ -83,6 +84,7 @@ for _command in (
     status,
     stats,
     statusline,
+    doctor,
     mcp,
     expand,
     forget,
