@@ -453,3 +453,13 @@ def _listed_rates(terms: CacheTerms, format: str, usage: BreakpointUsage) -> Rat
             )
         case _:
             return NO_CACHE  # no cache, or no cache breakpoint in the history
+
+
+def format_dollars(amount: float) -> str:
+    """Format an amount: cents from one dollar on, else four decimals.
+
+    >>> format_dollars(1234.5), format_dollars(0.01234), format_dollars(-2)
+    ('$1,234.50', '$0.0123', '-$2.00')
+    """
+    sign, size = "-" if amount <= -0.00005 else "", abs(amount)
+    return f"{sign}${size:,.2f}" if size >= 0.995 else f"{sign}${size:.4f}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
@@ -41,6 +41,20 @@ class AgentProvider(Struct, frozen=True):
     url: str = ""  # base URL; empty: the maker's own
     has_version: bool = True  # the base URL includes the API version
     is_located: bool = True  # the base URL is known
+
+
+# Claude Code
+
+
+def claude_code_base_url(environ: Mapping[str, str], working_dir: Path) -> tuple[str, Path] | None:
+    """Base URL in Claude Code's settings files, which override the environment, and its file."""
+    folder = config_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
+    project = working_dir / ".claude"
+    names = (project / "settings.local.json", project / "settings.json", folder / "settings.json")
+    for file in names:
+        if url := as_text(get_nested(read_object(file), "env", "ANTHROPIC_BASE_URL")):
+            return url, file
+    return None
 
 
 # Codex
@@ -224,6 +238,44 @@ def has_gemini_key(environ: Mapping[str, str]) -> bool:
     )
     chosen = as_text(get_nested(settings, "security", "auth", "selectedType"))
     return chosen in ("gemini-api-key", "gateway")
+
+
+# Servers of the Model Context Protocol
+
+
+def mcp_commands(
+    environ: Mapping[str, str], working_dir: Path, name: str
+) -> dict[Path, tuple[str, ...]]:
+    """Commands of an MCP server of this name, by the settings file that registers it."""
+    home = config_folder(environ, "", "")
+    claude = Path(environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
+    qwen = config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json"
+    gemini = config_folder(environ, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json"
+    codex = config_folder(environ, "CODEX_HOME", ".codex") / "config.toml"
+    here = ("projects", str(working_dir), "mcpServers")
+    held = [
+        (claude, get_nested(read_object(claude), *here)),
+        *(
+            (file, read_object(file).get("mcpServers"))
+            for file in (claude, working_dir / ".mcp.json", gemini, qwen)
+        ),
+        (codex, read_toml(codex).get("mcp_servers")),
+        *((file, read_object(file).get("mcp")) for file in _opencode_files(environ, working_dir)),
+    ]
+    found = ((file, _mcp_command(get_nested(servers, name))) for file, servers in held)
+    return {file: command for file, command in found if command}
+
+
+def _mcp_command(server: Any) -> tuple[str, ...]:
+    """Command of a server: a program and its arguments, or opencode's list of both."""
+    program, arguments = (as_object(server).get(key) for key in ("command", "args"))
+    words = [program] if isinstance(program, str) else [*_texts(program)]
+    return (*words, *_texts(arguments))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from (one for one in cast(list[Any], value) if isinstance(one, str))
 
 
 # Shared helpers

@@ -403,6 +403,7 @@ _AGENTS: Final[dict[str, Callable[[LaunchContext], LaunchSetup]]] = {
     "aider": _set_up_aider,
     "mini": _set_up_mini,
 }
+AGENT_COMMANDS: Final = tuple(_AGENTS)  # by which agents are started
 _COMMANDS: Final = {
     **{name: name for name in _AGENTS},
     "mini-swe-agent": "mini",

@@ -11,6 +11,7 @@ from .check import check
 from .compact import compact
 from .console import CommandGroup
 from .demo import demo
+from .doctor import doctor
 from .expand import expand
 from .explain import explain
 from .forget import forget
@@ -20,6 +21,9 @@ from .replay import replay
 from .run import run
 from .serve import serve
 from .settings import settings
+from .stats import stats
+from .status import status
+from .statusline import statusline
 
 _CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -53,8 +57,8 @@ def main() -> None:
     respool run -- claude runs an agent with it.
 
     FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
-    it from standard input. Exit status: 0 on success, 1 when check found problems, 2 when
-    the input or an option cannot be used.
+    it from standard input. Exit status: 0 on success, 1 when check or doctor found problems, 2
+    when the input or an option cannot be used.
     """
 
 
@@ -77,6 +81,10 @@ for _command in (
     loops,
     run,
     serve,
+    status,
+    stats,
+    statusline,
+    doctor,
     mcp,
     expand,
     forget,

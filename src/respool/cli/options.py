@@ -231,7 +231,7 @@ store_option = click.option(
 @contextlib.contextmanager
 def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
     """Open the existing store; a command never creates one."""
-    path = _resolve_store_path(store_file)
+    path = resolve_store_path(store_file)
     if not path.exists():
         raise CommandError(
             f"There is no store at {click.format_filename(path)}. It is made when a proxy first "
@@ -242,18 +242,29 @@ def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
 
 
 @contextlib.contextmanager
+def open_recorded_store(store_file: str | None) -> Generator[SQLiteStore | None]:
+    """Open the store to show its records; None if the default one does not exist yet."""
+    if store_file is None and not resolve_store_path(None).exists():
+        yield None
+        return
+    with open_existing_store(store_file) as store:
+        yield store
+
+
+@contextlib.contextmanager
 def open_store_lazily(store_file: str | None) -> Generator[SQLiteStore]:
     """Open the store on first use; another process may create it later."""
     from ..store import SQLiteStore  # lazily: most commands need no store
 
-    store = SQLiteStore(_resolve_store_path(store_file), create=False)
+    store = SQLiteStore(resolve_store_path(store_file), create=False)
     try:
         yield store
     finally:
         store.close()
 
 
-def _resolve_store_path(store_file: str | None) -> Path:
+def resolve_store_path(store_file: str | None) -> Path:
+    """Path of the store that an option names, or of the usual one."""
     from ..store import store_path  # lazily: most commands need no store
 
     return store_path() if store_file is None else Path(store_file).expanduser().absolute()

@@ -15,6 +15,7 @@ from ..pricing import (
     Growth,
     Usage,
     calibrations,
+    format_dollars,
     is_plausible_factor,
 )
 from ..store import RequestRecord
@@ -238,7 +239,7 @@ class RunTotals:
         if not self.priced:
             return []
         of = "" if self.priced == self.requests else f" (of {_counted(self.priced)})"
-        after, before = _dollars(self.cost_after), _dollars(self.cost_before)
+        after, before = format_dollars(self.cost_after), format_dollars(self.cost_before)
         if observed:  # every request was sent as it came
             return [f"{before} by the provider's own counts, which would have been {after}{of}"]
         return [f"{after} in place of {before}{of} by the provider's own counts"]
@@ -254,7 +255,3 @@ class RunTotals:
 def _counted(requests: int) -> str:
     """A number of requests, in words."""
     return f"{requests:,} request{'' if requests == 1 else 's'}"
-
-
-def _dollars(amount: float) -> str:
-    return f"${amount:,.2f}" if abs(amount) >= 0.995 else f"${amount:.4f}"
