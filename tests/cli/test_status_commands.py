@@ -130,7 +130,8 @@ class TestStats:
         write(path, *sample())
         lines = run("stats").output.splitlines()
         assert lines[0] == (
-            "In the last 7 days, respool saved $3.25, 49 % of a bill of $6.60; 2,400 tokens in 6 requests. "
+            "In the last 7 days, respool saved $3.25, 49 % of a bill of $6.60; "
+            "2,400 tokens in 6 requests. "
             "Beside that, 1 request only observed would have saved $1.00. "
             "No price is known for 1 request."
         )
