@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shutil
 import socket
@@ -117,15 +118,26 @@ class TestStats:
         assert shown["all"]["saved_usd"] == pytest.approx(4.25)
         assert [row["model"] for row in shown["models"]][:1] == ["large"]
 
+    def test_a_period_begins_at_midnight_exactly(self, path: Path):
+        start = midnight(last_periods("day", datetime.now().date(), 7)[0][0])
+        before = math.nextafter(start, 0.0)
+        write(path, record("a", time=start, model="in"), record("b", time=before, model="out"))
+        shown = json.loads(run("stats", "--json").output)
+        assert [row["requests"] for row in shown["periods"]] == [1, 0, 0, 0, 0, 0, 0]
+        assert [row["model"] for row in shown["models"]] == ["in"]
+
     def test_says_money_first(self, path: Path):
         write(path, *sample())
         lines = run("stats").output.splitlines()
         assert lines[0] == (
-            "In the last 7 days, respool saved $3.25, 49 % of $6.60; 2,400 tokens in 6 requests. "
+            "In the last 7 days, respool saved $3.25, 49 % of a bill of $6.60; "
+            "2,400 tokens in 6 requests. "
             "Beside that, 1 request only observed would have saved $1.00. "
             "No price is known for 1 request."
         )
-        assert lines[1].startswith("Of all that is recorded, respool saved $4.25, 29 % of $14.60;")
+        assert lines[1].startswith(
+            "Of all that is recorded, respool saved $4.25, 29 % of a bill of $14.60;"
+        )
         days = [line.split()[0] for line in lines if line.startswith("  20")]
         assert days == [date.fromtimestamp(noon(ago)).isoformat() for ago in (3, 2, 1, 0)]
 
@@ -141,7 +153,10 @@ class TestStats:
         [
             ({"cost_before": 0.1, "cost_after": 0.3}, "respool cost $0.2000 more, -200 % of"),
             ({"cost_before": None, "cost_after": None}, "respool saved 600 tokens in 1 request."),
-            ({"mode": "observed"}, "respool would have saved $0.2500, 50 % of $0.5000; 600 tokens"),
+            (
+                {"mode": "observed"},
+                "respool would have saved $0.2500, 50 % of a bill of $0.5000; 600 tokens",
+            ),
         ],
     )
     def test_other_headlines(self, path: Path, fields: dict[str, Any], said: str):
@@ -152,7 +167,7 @@ class TestStats:
         write(path, record(time=noon(40)))
         assert run("stats").output == (
             "In the last 7 days, no request was recorded.\n"
-            "Of all that is recorded, respool saved $0.2500, 50 % of $0.5000; "
+            "Of all that is recorded, respool saved $0.2500, 50 % of a bill of $0.5000; "
             "600 tokens in 1 request.\n"
         )
 
@@ -569,6 +584,18 @@ class TestDoctor:
         assert any(said in told for _, told in found), found
         assert "secret-value" not in str(found)
         assert home.doctor()[0] == 1
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("respool.toml", "cap_chars = 9000\n"),
+            ("respool.toml", 'preset = "lean"\n'),
+            ("pyproject.toml", "[tool.respool]\ncap_chars = 9000\n"),
+        ],
+    )
+    def test_names_the_settings_file_that_applies(self, home: Home, name: str, text: str):
+        home.write(name, text)  # above the working folder
+        assert home.found("settings") == [("ok", f"valid: {home.folder / name}")]
 
     def test_a_settings_file_that_is_wrong(self, home: Home):
         home.write("project/respool.toml", "cap_char = 1\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import stat
 import sys
@@ -40,6 +41,7 @@ _MIN_FREE_BYTES: Final = 200_000_000  # on the store's disk
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _MCP_NAME: Final = "respool"
+_SETTINGS_FILE: Final = re.compile(r"(?:^|, by )(?:respool|pyproject)\.toml: (.+)$")  # of an origin
 
 
 class Finding(Struct, frozen=True):
@@ -201,9 +203,7 @@ def _check_settings(around: Surroundings) -> Iterator[Finding]:
         yield Finding("settings", "problem", str(error), "Correct that file.")
         return
     origins = policy.origins().values()
-    files = {
-        origin.partition(": ")[2] for origin in origins if origin.startswith(("respool.", "pypro"))
-    }
+    files = {named[1] for origin in origins if (named := _SETTINGS_FILE.search(origin))}
     found = f"valid: {', '.join(sorted(files))}" if files else "none found; defaults apply"
     yield Finding("settings", "ok", found)
 

@@ -269,7 +269,7 @@ def _headline(span: str, saving: Saving) -> str:
     """Sentence with a total: money, share of the bill, tokens, requests."""
     would = saving.is_only_observed
     money = saving.would_money if would else saving.money
-    share = f", {_format_share(money, saving.bill)} of {format_dollars(saving.bill)}"
+    share = f", {_format_share(money, saving.bill)} of a bill of {format_dollars(saving.bill)}"
     tokens = pluralize(saving.would_tokens if would else saving.tokens, "token")
     beside = (
         f" Beside that, {pluralize(saving.observed, 'request')} only observed would have saved "
