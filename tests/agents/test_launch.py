@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from respool.agents import base_urls
-from respool.agents.launch import BASE_URL_VARIABLES, LaunchSetup, plan_launch
+from respool.agents.launch import (
+    BASE_URL_VARIABLES,
+    LaunchSetup,
+    launch_environment,
+    plan_launch,
+)
 from respool.agents.settings_files import parse_object
 from respool.proxy.server_options import (
     StartupError,
@@ -138,6 +143,44 @@ def test_what_is_chosen_holds_before_what_was_found():
     ups = upstreams_of(["openai=http://chosen"], {"openai-chat": upstream_at("http://found")})
     assert {ups.openai.origin, ups.openai_chat.origin} == {"http://chosen"}
     assert upstreams_of([], {}) == upstreams_of([])
+
+
+# Claude Code
+
+ASSUME = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+
+
+@pytest.mark.parametrize(
+    ("command", "world", "chosen", "more"),
+    [
+        ("claude", {}, (), {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://api.anthropic.com"}, (),
+         {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("claude", {"ENABLE_TOOL_SEARCH": "auto:5"}, (), {ASSUME: "1"}),
+        ("claude", {"ENABLE_TOOL_SEARCH": "", ASSUME: "0"}, (), {}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://gate.example"}, (), {}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://api.anthropic.com.example"}, (), {}),
+        ("claude", {}, ("anthropic=http://gate.example",), {}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://gate.example"},
+         ("anthropic=https://api.anthropic.com",), {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("claude", {}, ("openai=http://gate.example",),
+         {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("mini", {}, (), {}),
+        ("codex", {}, (), {}),
+    ],
+)  # fmt: skip
+def test_claude_code_is_told_where_its_requests_go_on_to(
+    tmp_path: Path,
+    command: str,
+    world: dict[str, str],
+    chosen: tuple[str, ...],
+    more: dict[str, str],
+):
+    """Before Anthropic it does all that it does without respool; what its user set holds."""
+    _, found = setup(tmp_path, command, **world)
+    made = launch_environment(found, upstreams_of(chosen, found.upstreams))
+    assert made == {**found.environment, **more}
+    assert "ANTHROPIC_BASE_URL" in made or command == "codex"
 
 
 # Codex

@@ -6,6 +6,8 @@ What the upstream got is judged: valid, stable between epochs, never too many ma
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 
 import respool
 from respool.markers import find_marker
-from tests.e2e.agents import DRIVEN, TURNS, Came, drive, missing, shown
+from tests.e2e.agents import AT_MAKER, DRIVEN, TURNS, Came, drive, missing, shown
 from tests.support.client_requests import leaves, marks, unmarked
 from tests.support.formats import FIELD
+from tests.transcripts.upstream import Received
 
 pytestmark = pytest.mark.e2e
 
@@ -107,6 +110,65 @@ def test_to_observe_is_to_change_nothing(tmp_path: Path):
     assert {record.mode for record in came.records} == {"observed"}
     assert came.records[-1].tokens_after < came.records[-1].tokens_before
     assert "would have been sent as" in came.said
+
+
+# What no two sessions have in common.
+OWN = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # sessions, turns, messages
+    r"|\b[0-9a-f]{64}\b"  # the device
+    r"|\bcch=[0-9a-f]{5}\b"
+    r"|\bBash=\d+|Chunk ID: \w+|Wall time: [\d.]+|\b\d{13}\b"
+)
+HOP = {"connection", "content-length"}
+# Only its maker's own host, and no setting, brings this one.
+MAKERS_OWN = "mid-conversation-system-clear-at-2026-08-21,"
+
+
+def alike(value: Any) -> Any:
+    """A JSON value without what no two sessions have in common."""
+    if isinstance(value, dict):
+        return {key: alike(inner) for key, inner in value.items() if key != "create_time"}
+    if isinstance(value, list):
+        return [alike(inner) for inner in value]
+    return OWN.sub("…", value) if isinstance(value, str) else value
+
+
+def headers(taken: Received) -> dict[str, str]:
+    sent = {name: text for name, text in taken.headers.items() if name not in HOP}
+    return alike({name: text.replace(MAKERS_OWN, "") for name, text in sent.items()})
+
+
+def result_texts(path: tuple[Any, ...], field: str) -> bool:
+    """Whether a leaf of a request is, or is in, what a tool said."""
+    return path[0] == field and ("output" in path[2:3] or path[-1] in ("content", "text"))
+
+
+@pytest.mark.parametrize("options", [("--observe",), ()], ids=["observed", "compacted"])
+@pytest.mark.parametrize("name", AT_MAKER)
+def test_before_its_makers_host_an_agent_does_as_without_respool(
+    name: str, options: tuple[str, ...], tmp_path: Path
+):
+    """Both sessions believe that they reach the maker: by TLS, through a proxy of a company's."""
+    if reason := missing(name):
+        pytest.skip(reason)
+    one, folder = AT_MAKER[name], tmp_path / "session"
+    alone = drive(one, folder, through=False)
+    shutil.rmtree(folder)  # paths are in what is sent
+    came = drive(one, folder, *options)
+    assert (alone.status, came.status) == (0, 0), came.said
+    assert len(alone.main) == len(came.main) == TURNS + 1
+    field, changed = FIELD[one.format], 0
+    for before, after in zip(alone.main, came.main, strict=True):
+        assert before.path == after.path
+        assert headers(before) == headers(after)
+        assert marks(before.body) == marks(after.body)
+        assert list(before.body) == list(after.body)
+        left, right = dict(leaves(alike(before.body))), dict(leaves(alike(after.body)))
+        assert left.keys() == right.keys()
+        differing = [path for path in left if left[path] != right[path]]
+        assert all(result_texts(path, field) for path in differing), differing
+        changed += len(differing)
+    assert bool(changed) == ("--observe" not in options)
 
 
 @talkers

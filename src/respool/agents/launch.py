@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..proxy.server_options import Upstream, upstream_at
+from ..proxy.server_options import Upstream, Upstreams, upstream_at
 from ..proxy.server_options import UpstreamName as Name
 from .base_urls import (
     CHATGPT_URL,
@@ -63,6 +63,11 @@ _ALL_VARIABLES: Final = {
     **BASE_URL_VARIABLES,
     _AIDER_VARIABLE: BASE_URL_VARIABLES["OPENAI_API_BASE"],
 }
+# Claude Code leaves features out when its base URL is not Anthropic's own.
+_CLAUDE_FIRST_PARTY: Final = {
+    "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1",  # cache scopes, diagnosis, request classes
+    "ENABLE_TOOL_SEARCH": "true",  # for versions that do not go by the other
+}
 
 
 class LaunchContext(Struct, frozen=True):
@@ -83,6 +88,7 @@ class LaunchSetup(Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()  # after the command's name, including the user's
     upstreams: dict[Name, Upstream] = {}  # upstreams configured before
     applied: tuple[str, ...] = ()  # settings applied
+    first_party: dict[str, str] = {}  # also set if requests go on to the agent's own maker
     note: str = ""  # why the proxy cannot be used, or another hint
 
 
@@ -98,6 +104,12 @@ def plan_launch(
     place = LaunchContext(proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir)
     setup = _set_up_unknown(place) if known is None else _AGENTS[known](place)
     return (*command[: at + 1], *setup.arguments), setup
+
+
+def launch_environment(setup: LaunchSetup, upstreams: Upstreams) -> dict[str, str]:
+    """Variables of a launch whose requests go on to these upstreams."""
+    is_first_party = upstreams.anthropic.origin == Upstreams().anthropic.origin
+    return {**setup.environment, **(setup.first_party if is_first_party else {})}
 
 
 def _identify_agent(command: Sequence[str]) -> tuple[int, str | None]:
@@ -219,7 +231,9 @@ def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
     clouds = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
     used = next((name for name in clouds if context.environ.get(name, "0") not in ("", "0")), None)
     note = f"{used} is set, and that does not come through respool" if used else ""
-    return _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP], note)
+    setup = _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP], note)
+    mine = {key: value for key, value in _CLAUDE_FIRST_PARTY.items() if key not in context.environ}
+    return replace(setup, first_party=mine)
 
 
 def _set_up_gemini_cli(context: LaunchContext) -> LaunchSetup:

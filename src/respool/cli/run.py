@@ -115,7 +115,7 @@ def _run(
     listening: socket.socket,
 ) -> int:
     """Serve, run the command, print the summary."""
-    from ..agents.launch import plan_launch
+    from ..agents.launch import launch_environment, plan_launch
     from ..proxy.app import build_app
     from ..proxy.billing import RunTotals
     from ..proxy.log import log_nothing
@@ -134,7 +134,8 @@ def _run(
     make = partial(build_app, server, options, log_nothing, listener=totals.add)
     with serving_in_thread(make, listening):
         _print_note(_start_line(command[0], setup, address, observe=options.observe))
-        status = _start(words, child_environment(os.environ, setup.environment))
+        overrides = launch_environment(setup, going)
+        status = _start(words, child_environment(os.environ, overrides))
     logging.getLogger().removeHandler(warnings)
     _print_note(_end_line(setup, totals, warnings, address, observe=options.observe))
     return status
