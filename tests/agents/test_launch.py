@@ -183,6 +183,125 @@ def test_claude_code_is_told_where_its_requests_go_on_to(
     assert "ANTHROPIC_BASE_URL" in made or command == "codex"
 
 
+def says(number: int, **more: str) -> dict[str, Any]:
+    return {"model": f"m{number}", "env": {"ANTHROPIC_BASE_URL": f"http://gate{number}", **more}}
+
+
+USER, PROJECT = ".claude/settings.json", "here/.claude/settings.json"
+LOCAL, GIVEN = "here/.claude/settings.local.json", "here/given.json"
+MACHINE, DROP_IN = "etc/managed-settings.json", "etc/managed-settings.d/10-gate.json"
+GATE_4 = {"ANTHROPIC_BASE_URL": "http://gate4"}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for all users of a machine stands in the test's own folder."""
+    monkeypatch.setattr(base_urls, "_CLAUDE_MANAGED", tmp_path / "etc")
+    monkeypatch.setattr(base_urls, "_CODEX_MANAGED_CONFIG", tmp_path / "etc" / "managed.toml")
+    monkeypatch.setattr(base_urls, "_OPENCODE_MANAGED", tmp_path / "etc")
+
+
+# Which of them holds was seen with Claude Code 2.1.325 itself, but for those of the machine.
+@pytest.mark.parametrize(
+    ("files", "words", "world", "origin"),
+    [
+        ({USER: says(1)}, (), {}, "http://gate1"),
+        ({USER: says(1)}, (), GATE_4, "http://gate1"),
+        ({USER: {"env": {"ANTHROPIC_BASE_URL": ""}}}, (), GATE_4, None),
+        ({USER: "no json"}, (), {}, None),
+        ({USER: says(1)}, ("--settings", "given.json"), {}, ""),
+        ({USER: says(1), GIVEN: says(2)}, ("--settings", "given.json"), {}, "http://gate2"),
+        ({USER: says(1), GIVEN: says(2)}, ("--settings=given.json", "-p", "x"), {}, "http://gate2"),
+        ({LOCAL: says(1)}, ("--settings", json.dumps(says(2))), {}, "http://gate2"),
+        ({}, ("--settings", "{}", "--settings", json.dumps(says(2))), {}, "http://gate2"),
+        ({USER: says(1), PROJECT: says(2)}, (), {}, ""),
+        ({PROJECT: says(2), LOCAL: says(4)}, (), GATE_4, "http://gate4"),
+        ({PROJECT: says(4), LOCAL: says(2)}, (), GATE_4, ""),
+        ({USER: says(1), LOCAL: says(2)}, ("--setting-sources", "user"), {}, "http://gate1"),
+        ({USER: says(1)}, ("--setting-sources=",), {}, None),
+        ({USER: says(1), PROJECT: says(2)}, ("--restricted",), {}, None),
+        ({USER: says(1)}, ("--settings", "{"), {}, ""),
+        ({USER: {"env": {"ANTHROPIC_BASE_URL": "${GATE}"}}}, (), {}, ""),
+        ({MACHINE: says(1)}, (), {}, ""),
+        ({MACHINE: {}, DROP_IN: says(1)}, ("--settings", json.dumps(says(2))), GATE_4, ""),
+        ({"own-config/settings.json": says(1)}, (), {"CLAUDE_CONFIG_DIR": "{}/own-config"},
+         "http://gate1"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("machine")
+def test_claude_codes_settings_hold_before_the_environment(
+    tmp_path: Path,
+    files: dict[str, Any],
+    words: tuple[str, ...],
+    world: dict[str, str],
+    origin: str | None,
+):
+    """None: nothing is in the way. Nothing: its requests do not come through, and that is said."""
+    world = {name: value.format(tmp_path) for name, value in world.items()}
+    given, found = setup(tmp_path, "claude", *words, files=files, **world)
+    if origin is None:
+        assert (given, found.applied, found.note) == (
+            ("claude", *words), ("ANTHROPIC_BASE_URL",), ""
+        )  # fmt: skip
+    elif not origin:
+        assert (given, found.environment, found.applied) == (("claude", *words), {}, ())
+        assert launch_environment(found, upstreams_of([], found.upstreams)) == {}
+        assert found.note
+    else:
+        assert found.upstreams["anthropic"].origin == origin
+        assert (found.applied, found.note) == (("--settings",), "")
+        file = base_urls.last_flag_value(given, "--settings")
+        told = json.loads(Path(file).read_text())
+        assert told["env"]["ANTHROPIC_BASE_URL"] == URL
+        if "--settings" in str(words) and origin == "http://gate2":
+            assert told["model"] == "m2"  # the rest of what was given
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_file_that_holds_is_named(tmp_path: Path):
+    _, found = setup(tmp_path, "claude", files={MACHINE: says(1)})
+    assert str(tmp_path / MACHINE) in found.note
+    _, found = setup(tmp_path, "claude", files={MACHINE: "", PROJECT: says(1)})
+    assert str(tmp_path / PROJECT) in found.note
+
+
+@pytest.mark.parametrize(
+    ("value", "world", "cloud"),
+    [("1", {}, True), (1, {}, True), (True, {}, True), ("0", {}, False), (False, {}, False),
+     ("0", {"CLAUDE_CODE_USE_VERTEX": "1"}, False), ("", {"CLAUDE_CODE_USE_VERTEX": "1"}, True)],
+)  # fmt: skip
+@pytest.mark.usefixtures("machine")
+def test_claude_codes_settings_may_name_a_cloud(
+    tmp_path: Path, value: Any, world: dict[str, str], cloud: bool
+):
+    files = {USER: {"env": {"CLAUDE_CODE_USE_VERTEX": value}}}
+    _, found = setup(tmp_path, "claude", files=files, **world)
+    assert (found.applied == ()) == cloud
+    assert ("CLAUDE_CODE_USE_VERTEX" in found.note) == cloud
+
+
+@pytest.mark.usefixtures("machine")
+def test_what_is_managed_cannot_be_overridden(tmp_path: Path):
+    files = {"etc/managed.toml": 'openai_base_url = "http://gate/v1"'}
+    given, found = setup(tmp_path, "codex", "exec", files=files)
+    assert (given, found.applied) == (("codex", "exec"), ())
+    assert f"openai_base_url in {tmp_path / 'etc' / 'managed.toml'}" in found.note
+    _, found = setup(tmp_path, "codex", files={"etc/managed.toml": 'model = "m"'})
+    assert found.applied
+    files = {"etc/opencode.json": gate(1)}
+    _, found = setup(tmp_path, "opencode", files=files)
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert told.keys() == {"openai", "google"}
+    assert found.upstreams == {}
+
+
+def test_continue_is_left_as_it_is(tmp_path: Path):
+    for command in (("cn", "-p", "go"), ("npx", "@continuedev/cli", "-p", "go")):
+        given, found = setup(tmp_path, *command)
+        assert (given, found.environment, found.applied) == (command, {}, ())
+        assert "apiBase" in found.note
+
+
 # Codex
 
 CODEX = '[model_providers.mine]\nbase_url = "https://mine.example/api/v1"\n'
@@ -546,7 +665,7 @@ def test_a_folder_that_cannot_be_looked_into_says_nothing(
 
     monkeypatch.setattr(Path, "stat", refuse)
     own, here = tmp_path / "own", tmp_path / "here"
-    for agent in ("qwen", "gemini", "python3", "opencode"):
+    for agent in ("claude", "qwen", "gemini", "python3", "opencode"):
         world = {"HOME": str(tmp_path), "GEMINI_API_KEY": "k"}
         _, found = plan_launch([agent], URL, world, own, here)
         assert (bool(found.applied), found.upstreams) == (True, {})

@@ -420,7 +420,7 @@ def _records(path: Path, count: int) -> list[RequestRecord]:
     finally:
         store.close()
     longest = max(every, key=len, default=[])
-    if len(longest) == count:
+    if not longest or len(longest) == count:
         return longest
     raise AssertionError(f"{count} requests, but records {[len(records) for records in every]}")
 

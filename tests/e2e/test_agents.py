@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from respool.markers import find_marker
 from tests.e2e.agents import AT_MAKER, DRIVEN, TURNS, Came, drive, missing, shown
 from tests.support.client_requests import leaves, marks, unmarked
 from tests.support.formats import FIELD
+from tests.transcripts.agent import write_settings
 from tests.transcripts.upstream import Received
 
 pytestmark = pytest.mark.e2e
@@ -169,6 +171,28 @@ def test_before_its_makers_host_an_agent_does_as_without_respool(
         assert all(result_texts(path, field) for path in differing), differing
         changed += len(differing)
     assert bool(changed) == ("--observe" not in options)
+
+
+@pytest.mark.parametrize("place", ["home/.claude/settings.json", "work/.claude/settings.json"])
+def test_claude_codes_own_settings_are_overridden_or_said_to_hold(place: str, tmp_path: Path):
+    """In either file it goes where that says; from the user's own it can be moved."""
+    if reason := missing("claude"):
+        pytest.skip(reason)
+
+    def set_up(home: Path, url: str) -> None:
+        write_settings(home.parent / place, {"env": {"ANTHROPIC_BASE_URL": url}})
+
+    kept = DRIVEN["claude"].variables("")
+    kept.pop("ANTHROPIC_BASE_URL")
+    one = replace(DRIVEN["claude"], variables=lambda _: kept, set_up=set_up)
+    came = drive(one, tmp_path, through=True)
+    assert (came.status, len(came.main)) == (0, TURNS + 1), came.said
+    if place.startswith("home"):
+        assert len(came.records) == TURNS + 1
+        assert "is asked to go through" in came.said
+    else:
+        assert came.records == []
+        assert f"is started as it is ({tmp_path / place} sets ANTHROPIC_BASE_URL" in came.said
 
 
 @talkers

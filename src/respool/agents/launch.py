@@ -15,11 +15,18 @@ from ..proxy.server_options import Upstream, Upstreams, upstream_at
 from ..proxy.server_options import UpstreamName as Name
 from .base_urls import (
     CHATGPT_URL,
+    CLAUDE_FLAG,
+    CLAUDE_VARIABLE,
     CODEX_LEGACY_VARIABLE,
     AgentProvider,
+    ClaudeSettings,
+    claude_cloud,
+    claude_settings,
+    codex_managed_setting,
     codex_provider,
     flag_value,
     has_gemini_key,
+    opencode_managed_providers,
     opencode_providers,
     opencode_remote_config,
     pi_providers,
@@ -30,6 +37,8 @@ from .settings_files import (
     as_object,
     dotenv_lookup,
     gemini_lookup,
+    is_http_url,
+    merge_settings,
     mini_lookup,
     no_lookup,
     parse_object,
@@ -228,12 +237,56 @@ def _set_up_unknown(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
-    clouds = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
-    used = next((name for name in clouds if context.environ.get(name, "0") not in ("", "0")), None)
-    note = f"{used} is set, and that does not come through respool" if used else ""
-    setup = _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP], note)
+    """Set up Claude Code by a variable; by its own option where its settings hold another URL."""
+    settings = claude_settings(context.environ, context.working_dir, context.arguments)
+    found = next((one for one in settings if one.variable(CLAUDE_VARIABLE)), None)
+    note = _claude_obstacle(context, settings, found)
+    if note:
+        return LaunchSetup(agent="Claude Code", arguments=context.arguments, note=note)
+    if found is None:
+        setup = _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP])
+    else:
+        before = found.variable(CLAUDE_VARIABLE)
+        world = {**context.environ, CLAUDE_VARIABLE: before}
+        setup = _set_up_variables(
+            replace(context, environ=world), "Claude Code", [_ANTHROPIC_GROUP]
+        )
+        given = next((one.settings or {} for one in settings if one.place == CLAUDE_FLAG), None)
+        moved = merge_settings([given or {}, {"env": setup.environment}])
+        file = context.scratch_dir / "respool-run.json"  # a token is not for the process list
+        file.write_text(json.dumps(moved), encoding="utf-8")
+        words = (
+            (CLAUDE_FLAG, str(file), *context.arguments)
+            if given is None
+            else _replace_flag_value(context.arguments, CLAUDE_FLAG, str(file))
+        )
+        setup = replace(setup, arguments=words, applied=(CLAUDE_FLAG,))
     mine = {key: value for key, value in _CLAUDE_FIRST_PARTY.items() if key not in context.environ}
     return replace(setup, first_party=mine)
+
+
+def _claude_obstacle(
+    context: LaunchContext, settings: Sequence[ClaudeSettings], found: ClaudeSettings | None
+) -> str:
+    """Why Claude Code cannot be pointed at the proxy; empty: it can."""
+    if cloud := claude_cloud(context.environ, settings):
+        return f"{cloud} is set, and that does not come through respool"
+    if found is None:
+        return ""
+    url = found.variable(CLAUDE_VARIABLE)
+    says = f"{found.place} sets {CLAUDE_VARIABLE}"
+    if found.is_managed:
+        return f"{says}, which cannot be overridden: its requests do not come through respool"
+    if not is_http_url(url):
+        return f"{says} to what is no URL"
+    if not found.is_trusted and context.environ.get(CLAUDE_VARIABLE, "").strip() != url:
+        return (
+            f"{says}, which is left as it is: its requests do not come through respool, "
+            f"unless {CLAUDE_VARIABLE} is set to the same"
+        )
+    if any(one.settings is None for one in settings):
+        return f"what {CLAUDE_FLAG} names is no JSON object"
+    return ""
 
 
 def _set_up_gemini_cli(context: LaunchContext) -> LaunchSetup:
@@ -307,6 +360,9 @@ def _set_up_copilot(context: LaunchContext) -> LaunchSetup:
 
 def _set_up_codex(context: LaunchContext) -> LaunchSetup:
     """Set up Codex by its option -c: the base URL of the provider in use."""
+    if fixed := codex_managed_setting():
+        note = f"{fixed} cannot be overridden: its requests may not come through respool"
+        return LaunchSetup(agent="Codex", arguments=context.arguments, note=note)
     provider = codex_provider(context.environ, context.arguments)
     if not provider.is_located:
         note = f"where its requests go, {provider.id} does not say"
@@ -345,9 +401,9 @@ def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
         if content is None:
             note = "OPENCODE_CONFIG_CONTENT is set to what is no JSON object"
         return LaunchSetup(agent="opencode", arguments=context.arguments, note=note)
-    taken, upstreams = _servable_providers(
-        opencode_providers(context.environ, context.working_dir, context.arguments, content)
-    )
+    fixed = opencode_managed_providers()
+    every = opencode_providers(context.environ, context.working_dir, context.arguments, content)
+    taken, upstreams = _servable_providers([one for one in every if one.id not in fixed])
     providers = dict(as_object(content.get("provider")))
     for one in taken:
         before = as_object(providers.get(one.id))
@@ -364,6 +420,12 @@ def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
         applied=("OPENCODE_CONFIG_CONTENT",),
         note=f"for its providers {', '.join(one.id for one in taken)}",
     )
+
+
+def _set_up_continue(context: LaunchContext) -> LaunchSetup:
+    """Leave Continue as it is: its models' base URLs are in its own configuration only."""
+    note = "its requests go where apiBase in its configuration says, not through respool run"
+    return LaunchSetup(agent="Continue", arguments=context.arguments, note=note)
 
 
 def _set_up_pi(context: LaunchContext) -> LaunchSetup:
@@ -416,6 +478,7 @@ _AGENTS: Final[dict[str, Callable[[LaunchContext], LaunchSetup]]] = {
     "copilot": _set_up_copilot,
     "aider": _set_up_aider,
     "mini": _set_up_mini,
+    "cn": _set_up_continue,
 }
 _COMMANDS: Final = {
     **{name: name for name in _AGENTS},
@@ -431,6 +494,7 @@ _PACKAGES: Final = {
     "@google/gemini-cli": "gemini",
     "@qwen-code/qwen-code": "qwen",
     "@github/copilot": "copilot",
+    "@continuedev/cli": "cn",
     "aider-chat": "aider",
     "aider": "aider",
     "mini-swe-agent": "mini",

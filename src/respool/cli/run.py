@@ -182,9 +182,10 @@ def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -
     note = f" ({setup.note})" if setup.note else ""
     if not setup.applied:
         return f"{who} is started as it is{note}"
-    only = "is watched, not changed," if observe else "goes"
+    only = ", watched and not changed," if observe else ""
     return (
-        f"{who} {only} through {address} by {', '.join(setup.applied)}{note}; open that to look on"
+        f"{who} is asked to go through {address}{only} by {', '.join(setup.applied)}{note}; "
+        "open that to look on"
     )
 
 
@@ -204,6 +205,8 @@ def _end_line(
         )
     if not totals.requests and setup.applied:
         told.append("it may be told elsewhere where to go: docs/start/run.md")
+        if setup.agent:
+            told[0] = f"warning: {setup.agent} was asked to go through respool, but {told[0]}"
     if totals.requests:
         told.append(f"the dashboard was at {address}, and respool serve shows it again")
     return "; ".join(told)
