@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,60 @@ def test_continue_is_left_as_it_is(tmp_path: Path):
         given, found = setup(tmp_path, *command)
         assert (given, found.environment, found.applied) == (command, {}, ())
         assert "apiBase" in found.note
+
+
+# The MCP server, registered for one run
+
+SERVER = ("/usr/bin/python", "-m", "respool", "mcp", "--expand-only", "--store", "/a b/respool.db")
+TABLE = '[mcp_servers.respool]\ncommand = "mine"\n'
+
+
+def registered(folder: Path, *command: str, files: Any = None, **world: str) -> tuple[Any, Any]:
+    setup(folder, *command, files=files, **world)  # the files
+    given = {"HOME": str(folder), **world}
+    return plan_launch(
+        command, URL, given, folder / "own", folder / "here", mcp_command=SERVER
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_server_is_registered_by_the_agents_own_options(tmp_path: Path):
+    words, found = registered(tmp_path, "claude", "say ok", "-p")
+    assert (words[0], words[2:]) == ("claude", ("say ok", "-p"))
+    flag, _, file = words[1].partition("=")
+    assert (flag, json.loads(Path(file).read_text())) == (
+        "--mcp-config",
+        {"mcpServers": {"respool": {"command": SERVER[0], "args": list(SERVER[1:])}}},
+    )
+    assert "MCP" in found.note
+    words, found = registered(tmp_path, "codex", "exec", "go")
+    given = [tomllib.loads(words[at + 1]) for at in range(1, 5, 2)]
+    assert (words[1], words[3]) == ("-c", "-c")
+    assert base_urls.merge_settings(given) == {
+        "mcp_servers": {"respool": {"command": SERVER[0], "args": list(SERVER[1:])}}
+    }
+    assert words[5:] == ("-c", f'openai_base_url="{V1}"', "exec", "go")
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "world"),
+    [
+        (("claude", "--strict-mcp-config"), {}, {}),
+        (("claude",), {"etc/managed-mcp.json": {}}, {}),
+        (("claude",), {}, {"CLAUDE_CODE_USE_BEDROCK": "1"}),
+        (("codex",), {".codex/config.toml": TABLE}, {}),
+        (("codex", "-c", 'mcp_servers.respool.command="mine"'), {}, {}),
+        (("codex",), {"etc/managed.toml": 'profile = "x"'}, {}),
+        (("qwen",), {}, {}),
+        (("python3",), {}, {}),
+    ],
+)
+@pytest.mark.usefixtures("machine")
+def test_the_server_is_not_registered_where_that_would_be_in_the_way(
+    tmp_path: Path, command: tuple[str, ...], files: dict[str, Any], world: dict[str, str]
+):
+    words, found = registered(tmp_path, *command, files=files, **world)
+    assert (words, found) == setup(tmp_path, *command, **world)
 
 
 # Codex

@@ -145,7 +145,7 @@ def result_texts(path: tuple[Any, ...], field: str) -> bool:
     return path[0] == field and ("output" in path[2:3] or path[-1] in ("content", "text"))
 
 
-@pytest.mark.parametrize("options", [("--observe",), ()], ids=["observed", "compacted"])
+@pytest.mark.parametrize("options", [("--observe",), ("--no-mcp",)], ids=["observed", "compacted"])
 @pytest.mark.parametrize("name", AT_MAKER)
 def test_before_its_makers_host_an_agent_does_as_without_respool(
     name: str, options: tuple[str, ...], tmp_path: Path
@@ -171,6 +171,13 @@ def test_before_its_makers_host_an_agent_does_as_without_respool(
         assert all(result_texts(path, field) for path in differing), differing
         changed += len(differing)
     assert bool(changed) == ("--observe" not in options)
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_an_agent_has_the_tool_that_gets_originals_back(name: str, tmp_path: Path):
+    came = driven(name, tmp_path)
+    assert any("respool_expand" in json.dumps(taken.body) for taken in came.main)
+    assert not any("respool_history" in json.dumps(taken.body) for taken in came.main)
 
 
 @pytest.mark.parametrize("place", ["home/.claude/settings.json", "work/.claude/settings.json"])

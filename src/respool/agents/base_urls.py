@@ -118,6 +118,13 @@ def claude_cloud(environ: Mapping[str, str], settings: Sequence[ClaudeSettings])
     return ""
 
 
+def can_add_claude_servers(arguments: Sequence[str]) -> bool:
+    """Report whether Claude Code takes MCP servers from its command line."""
+    return "--strict-mcp-config" not in arguments and not is_present(
+        _CLAUDE_MANAGED / "managed-mcp.json"
+    )
+
+
 # Codex
 
 
@@ -143,6 +150,14 @@ def codex_provider(environ: Mapping[str, str], arguments: Sequence[str]) -> Agen
         known = as_text(get_nested(settings, "model_providers", name, "base_url"))
     url = options.get(key) or known
     return AgentProvider(key, "openai", url, is_located=placed or bool(url))
+
+
+def has_codex_server(environ: Mapping[str, str], arguments: Sequence[str], name: str) -> bool:
+    """Report whether Codex has an MCP server of this name already."""
+    home = config_folder(environ, "CODEX_HOME", ".codex")
+    settings = merge_settings([read_toml(_CODEX_SYSTEM_CONFIG), read_toml(home / "config.toml")])
+    given = any(word.strip().startswith(f"mcp_servers.{name}") for word in arguments)
+    return given or name in as_object(settings.get("mcp_servers"))
 
 
 def codex_managed_setting() -> str:

@@ -20,11 +20,13 @@ from .base_urls import (
     CODEX_LEGACY_VARIABLE,
     AgentProvider,
     ClaudeSettings,
+    can_add_claude_servers,
     claude_cloud,
     claude_settings,
     codex_managed_setting,
     codex_provider,
     flag_value,
+    has_codex_server,
     has_gemini_key,
     opencode_managed_providers,
     opencode_providers,
@@ -87,6 +89,7 @@ class LaunchContext(Struct, frozen=True):
     arguments: tuple[str, ...]  # after the command's name
     scratch_dir: Path  # temporary files, removed when the command ends
     working_dir: Path  # working folder
+    mcp_command: tuple[str, ...] = ()  # starts the MCP server; empty: it is not registered
 
 
 class LaunchSetup(Struct, frozen=True, kw_only=True):
@@ -107,11 +110,17 @@ def plan_launch(
     environ: Mapping[str, str],
     scratch_dir: Path,
     working_dir: Path,
+    *,
+    mcp_command: tuple[str, ...] = (),
 ) -> tuple[tuple[str, ...], LaunchSetup]:
     """Plan the launch of a command: its arguments and its setup."""
     at, known = _identify_agent(command)
-    place = LaunchContext(proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir)
+    place = LaunchContext(
+        proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir, mcp_command
+    )
     setup = _set_up_unknown(place) if known is None else _AGENTS[known](place)
+    if mcp_command and setup.applied and known in _MCP_OPTIONS:
+        setup = _register_server(setup, _MCP_OPTIONS[known](place))
     return (*command[: at + 1], *setup.arguments), setup
 
 
@@ -391,6 +400,37 @@ def _replace_setting(arguments: tuple[str, ...], key: str, setting: str) -> tupl
     return tuple(setting if word.partition("=")[0].strip() == key else word for word in arguments)
 
 
+def _claude_mcp_options(context: LaunchContext) -> tuple[str, ...]:
+    """Options that register the MCP server with Claude Code for one run."""
+    if not can_add_claude_servers(context.arguments):
+        return ()
+    command, *arguments = context.mcp_command
+    server = {"command": command, "args": arguments}
+    file = context.scratch_dir / "respool-mcp.json"
+    file.write_text(json.dumps({"mcpServers": {_MCP_NAME: server}}), encoding="utf-8")
+    return (f"--mcp-config={file}",)  # one word: in two it would take the words that follow
+
+
+def _codex_mcp_options(context: LaunchContext) -> tuple[str, ...]:
+    """Options that register the MCP server with Codex for one run."""
+    if has_codex_server(context.environ, context.arguments, _MCP_NAME):
+        return ()
+    command, *arguments = context.mcp_command
+    key = f"mcp_servers.{_MCP_NAME}"
+    return (
+        *("-c", f"{key}.command={json.dumps(command)}"),
+        *("-c", f"{key}.args={json.dumps(arguments)}"),
+    )
+
+
+def _register_server(setup: LaunchSetup, options: tuple[str, ...]) -> LaunchSetup:
+    """Put the options that register the MCP server before a command's arguments."""
+    if not options:
+        return setup
+    note = "; ".join(filter(None, (setup.note, "with respool's MCP server")))
+    return replace(setup, arguments=(*options, *setup.arguments), note=note)
+
+
 def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
     """Set up opencode by a variable that it merges over its files."""
     known = context.environ.get("OPENCODE_CONFIG_CONTENT", "")
@@ -479,6 +519,11 @@ _AGENTS: Final[dict[str, Callable[[LaunchContext], LaunchSetup]]] = {
     "aider": _set_up_aider,
     "mini": _set_up_mini,
     "cn": _set_up_continue,
+}
+_MCP_NAME: Final = "respool"
+_MCP_OPTIONS: Final[dict[str, Callable[[LaunchContext], tuple[str, ...]]]] = {
+    "claude": _claude_mcp_options,
+    "codex": _codex_mcp_options,
 }
 _COMMANDS: Final = {
     **{name: name for name in _AGENTS},

@@ -13,8 +13,9 @@ import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -65,6 +66,11 @@ class _WarningCollector(logging.Handler):
 @upstream_option(", as for serve")
 @observe_option
 @deadline_option
+@click.option(
+    "--no-mcp",
+    is_flag=True,
+    help="Do not register respool's MCP server with Claude Code or Codex for the run.",
+)
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @policy_options
 @click.pass_context
@@ -74,6 +80,7 @@ def run(
     upstreams: tuple[str, ...],
     observe: bool,
     deadline: float,
+    no_mcp: bool,
     command: tuple[str, ...],
     policy: Policy,
 ) -> None:
@@ -91,7 +98,8 @@ def run(
     options = CompactionOptions(policy=policy, observe=observe, deadline=deadline)
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
         with bind(ServerOptions(port=0)) as listening:
-            status = _run(command, upstreams, options, Path(folder), listening)
+            launch = _Launch(command, upstreams, () if no_mcp or observe else _mcp_command())
+            status = _run(launch, options, Path(folder), listening)
         ctx.exit(status)
 
 
@@ -107,9 +115,26 @@ def _refuse_command(name: str) -> None:
     raise _CommandNotFound(f"There is no command {shown} to run.")
 
 
+class _Launch(NamedTuple):
+    """The command to run, the upstreams chosen for it, and the MCP server's command."""
+
+    command: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    mcp_command: tuple[str, ...]
+
+
+def _mcp_command() -> tuple[str, ...]:
+    """Command of the MCP server on this store; empty if the extra is not installed."""
+    from ..store import store_path  # lazily: as all that this command needs
+
+    if find_spec("mcp") is None:
+        return ()
+    server = (sys.executable, "-m", "respool", "mcp", "--expand-only")
+    return (*server, "--store", str(store_path()))
+
+
 def _run(
-    command: tuple[str, ...],
-    upstream_options: tuple[str, ...],
+    launch: _Launch,
     options: CompactionOptions,
     scratch_folder: Path,
     listening: socket.socket,
@@ -125,15 +150,22 @@ def _run(
     token = os.environ.get("RESPOOL_TOKEN") or None
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     url = f"{address}/respool-token/{token}" if token else address
-    words, setup = plan_launch(command, url, os.environ, scratch_folder, Path.cwd())
-    going = upstreams_of(upstream_options, setup.upstreams)
+    words, setup = plan_launch(
+        launch.command,
+        url,
+        os.environ,
+        scratch_folder,
+        Path.cwd(),
+        mcp_command=launch.mcp_command,
+    )
+    going = upstreams_of(launch.upstreams, setup.upstreams)
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, warnings = RunTotals(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
     make = partial(build_app, server, options, log_nothing, listener=totals.add)
     with serving_in_thread(make, listening):
-        _print_note(_start_line(command[0], setup, address, observe=options.observe))
+        _print_note(_start_line(launch.command[0], setup, address, observe=options.observe))
         overrides = launch_environment(setup, going)
         status = _start(words, child_environment(os.environ, overrides))
     logging.getLogger().removeHandler(warnings)
