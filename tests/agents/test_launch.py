@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from respool.agents import base_urls
-from respool.agents.launch import BASE_URL_VARIABLES, LaunchSetup, plan_launch
+from respool.agents.launch import (
+    BASE_URL_VARIABLES,
+    LaunchSetup,
+    launch_environment,
+    plan_launch,
+)
 from respool.agents.settings_files import parse_object
 from respool.proxy.server_options import (
     StartupError,
@@ -138,6 +144,217 @@ def test_what_is_chosen_holds_before_what_was_found():
     ups = upstreams_of(["openai=http://chosen"], {"openai-chat": upstream_at("http://found")})
     assert {ups.openai.origin, ups.openai_chat.origin} == {"http://chosen"}
     assert upstreams_of([], {}) == upstreams_of([])
+
+
+# Claude Code
+
+ASSUME = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+
+
+@pytest.mark.parametrize(
+    ("command", "world", "chosen", "more"),
+    [
+        ("claude", {}, (), {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://api.anthropic.com"}, (),
+         {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("claude", {"ENABLE_TOOL_SEARCH": "auto:5"}, (), {ASSUME: "1"}),
+        ("claude", {"ENABLE_TOOL_SEARCH": "", ASSUME: "0"}, (), {}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://gate.example"}, (), {}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://api.anthropic.com.example"}, (), {}),
+        ("claude", {}, ("anthropic=http://gate.example",), {}),
+        ("claude", {"ANTHROPIC_BASE_URL": "https://gate.example"},
+         ("anthropic=https://api.anthropic.com",), {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("claude", {}, ("openai=http://gate.example",),
+         {ASSUME: "1", "ENABLE_TOOL_SEARCH": "true"}),
+        ("mini", {}, (), {}),
+        ("codex", {}, (), {}),
+    ],
+)  # fmt: skip
+def test_claude_code_is_told_where_its_requests_go_on_to(
+    tmp_path: Path,
+    command: str,
+    world: dict[str, str],
+    chosen: tuple[str, ...],
+    more: dict[str, str],
+):
+    """Before Anthropic it does all that it does without respool; what its user set holds."""
+    _, found = setup(tmp_path, command, **world)
+    made = launch_environment(found, upstreams_of(chosen, found.upstreams))
+    assert made == {**found.environment, **more}
+    assert "ANTHROPIC_BASE_URL" in made or command == "codex"
+
+
+def says(number: int, **more: str) -> dict[str, Any]:
+    return {"model": f"m{number}", "env": {"ANTHROPIC_BASE_URL": f"http://gate{number}", **more}}
+
+
+USER, PROJECT = ".claude/settings.json", "here/.claude/settings.json"
+LOCAL, GIVEN = "here/.claude/settings.local.json", "here/given.json"
+MACHINE, DROP_IN = "etc/managed-settings.json", "etc/managed-settings.d/10-gate.json"
+GATE_4 = {"ANTHROPIC_BASE_URL": "http://gate4"}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for all users of a machine stands in the test's own folder."""
+    monkeypatch.setattr(base_urls, "_CLAUDE_MANAGED", tmp_path / "etc")
+    monkeypatch.setattr(base_urls, "_CODEX_MANAGED_CONFIG", tmp_path / "etc" / "managed.toml")
+    monkeypatch.setattr(base_urls, "_OPENCODE_MANAGED", tmp_path / "etc")
+
+
+# Which of them holds was seen with Claude Code 2.1.325 itself, but for those of the machine.
+@pytest.mark.parametrize(
+    ("files", "words", "world", "origin"),
+    [
+        ({USER: says(1)}, (), {}, "http://gate1"),
+        ({USER: says(1)}, (), GATE_4, "http://gate1"),
+        ({USER: {"env": {"ANTHROPIC_BASE_URL": ""}}}, (), GATE_4, None),
+        ({USER: "no json"}, (), {}, None),
+        ({USER: says(1)}, ("--settings", "given.json"), {}, ""),
+        ({USER: says(1), GIVEN: says(2)}, ("--settings", "given.json"), {}, "http://gate2"),
+        ({USER: says(1), GIVEN: says(2)}, ("--settings=given.json", "-p", "x"), {}, "http://gate2"),
+        ({LOCAL: says(1)}, ("--settings", json.dumps(says(2))), {}, "http://gate2"),
+        ({}, ("--settings", "{}", "--settings", json.dumps(says(2))), {}, "http://gate2"),
+        ({USER: says(1), PROJECT: says(2)}, (), {}, ""),
+        ({PROJECT: says(2), LOCAL: says(4)}, (), GATE_4, "http://gate4"),
+        ({PROJECT: says(4), LOCAL: says(2)}, (), GATE_4, ""),
+        ({USER: says(1), LOCAL: says(2)}, ("--setting-sources", "user"), {}, "http://gate1"),
+        ({USER: says(1)}, ("--setting-sources=",), {}, None),
+        ({USER: says(1), PROJECT: says(2)}, ("--restricted",), {}, None),
+        ({USER: says(1)}, ("--settings", "{"), {}, ""),
+        ({USER: {"env": {"ANTHROPIC_BASE_URL": "${GATE}"}}}, (), {}, ""),
+        ({MACHINE: says(1)}, (), {}, ""),
+        ({MACHINE: {}, DROP_IN: says(1)}, ("--settings", json.dumps(says(2))), GATE_4, ""),
+        ({"own-config/settings.json": says(1)}, (), {"CLAUDE_CONFIG_DIR": "{}/own-config"},
+         "http://gate1"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("machine")
+def test_claude_codes_settings_hold_before_the_environment(
+    tmp_path: Path,
+    files: dict[str, Any],
+    words: tuple[str, ...],
+    world: dict[str, str],
+    origin: str | None,
+):
+    """None: nothing is in the way. Nothing: its requests do not come through, and that is said."""
+    world = {name: value.format(tmp_path) for name, value in world.items()}
+    given, found = setup(tmp_path, "claude", *words, files=files, **world)
+    if origin is None:
+        assert (given, found.applied, found.note) == (
+            ("claude", *words), ("ANTHROPIC_BASE_URL",), ""
+        )  # fmt: skip
+    elif not origin:
+        assert (given, found.environment, found.applied) == (("claude", *words), {}, ())
+        assert launch_environment(found, upstreams_of([], found.upstreams)) == {}
+        assert found.note
+    else:
+        assert found.upstreams["anthropic"].origin == origin
+        assert (found.applied, found.note) == (("--settings",), "")
+        file = base_urls.last_flag_value(given, "--settings")
+        told = json.loads(Path(file).read_text())
+        assert told["env"]["ANTHROPIC_BASE_URL"] == URL
+        if "--settings" in str(words) and origin == "http://gate2":
+            assert told["model"] == "m2"  # the rest of what was given
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_file_that_holds_is_named(tmp_path: Path):
+    _, found = setup(tmp_path, "claude", files={MACHINE: says(1)})
+    assert str(tmp_path / MACHINE) in found.note
+    _, found = setup(tmp_path, "claude", files={MACHINE: "", PROJECT: says(1)})
+    assert str(tmp_path / PROJECT) in found.note
+
+
+@pytest.mark.parametrize(
+    ("value", "world", "cloud"),
+    [("1", {}, True), (1, {}, True), (True, {}, True), ("0", {}, False), (False, {}, False),
+     ("0", {"CLAUDE_CODE_USE_VERTEX": "1"}, False), ("", {"CLAUDE_CODE_USE_VERTEX": "1"}, True)],
+)  # fmt: skip
+@pytest.mark.usefixtures("machine")
+def test_claude_codes_settings_may_name_a_cloud(
+    tmp_path: Path, value: Any, world: dict[str, str], cloud: bool
+):
+    files = {USER: {"env": {"CLAUDE_CODE_USE_VERTEX": value}}}
+    _, found = setup(tmp_path, "claude", files=files, **world)
+    assert (found.applied == ()) == cloud
+    assert ("CLAUDE_CODE_USE_VERTEX" in found.note) == cloud
+
+
+@pytest.mark.usefixtures("machine")
+def test_what_is_managed_cannot_be_overridden(tmp_path: Path):
+    files = {"etc/managed.toml": 'openai_base_url = "http://gate/v1"'}
+    given, found = setup(tmp_path, "codex", "exec", files=files)
+    assert (given, found.applied) == (("codex", "exec"), ())
+    assert f"openai_base_url in {tmp_path / 'etc' / 'managed.toml'}" in found.note
+    _, found = setup(tmp_path, "codex", files={"etc/managed.toml": 'model = "m"'})
+    assert found.applied
+    files = {"etc/opencode.json": gate(1)}
+    _, found = setup(tmp_path, "opencode", files=files)
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert told.keys() == {"openai", "google"}
+    assert found.upstreams == {}
+
+
+def test_continue_is_left_as_it_is(tmp_path: Path):
+    for command in (("cn", "-p", "go"), ("npx", "@continuedev/cli", "-p", "go")):
+        given, found = setup(tmp_path, *command)
+        assert (given, found.environment, found.applied) == (command, {}, ())
+        assert "apiBase" in found.note
+
+
+# The MCP server, registered for one run
+
+SERVER = ("/usr/bin/python", "-m", "respool", "mcp", "--expand-only", "--store", "/a b/respool.db")
+TABLE = '[mcp_servers.respool]\ncommand = "mine"\n'
+
+
+def registered(folder: Path, *command: str, files: Any = None, **world: str) -> tuple[Any, Any]:
+    setup(folder, *command, files=files, **world)  # the files
+    given = {"HOME": str(folder), **world}
+    return plan_launch(
+        command, URL, given, folder / "own", folder / "here", mcp_command=SERVER
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_server_is_registered_by_the_agents_own_options(tmp_path: Path):
+    words, found = registered(tmp_path, "claude", "say ok", "-p")
+    assert (words[0], words[2:]) == ("claude", ("say ok", "-p"))
+    flag, _, file = words[1].partition("=")
+    assert (flag, json.loads(Path(file).read_text())) == (
+        "--mcp-config",
+        {"mcpServers": {"respool": {"command": SERVER[0], "args": list(SERVER[1:])}}},
+    )
+    assert "MCP" in found.note
+    words, found = registered(tmp_path, "codex", "exec", "go")
+    given = [tomllib.loads(words[at + 1]) for at in range(1, 5, 2)]
+    assert (words[1], words[3]) == ("-c", "-c")
+    assert base_urls.merge_settings(given) == {
+        "mcp_servers": {"respool": {"command": SERVER[0], "args": list(SERVER[1:])}}
+    }
+    assert words[5:] == ("-c", f'openai_base_url="{V1}"', "exec", "go")
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "world"),
+    [
+        (("claude", "--strict-mcp-config"), {}, {}),
+        (("claude",), {"etc/managed-mcp.json": {}}, {}),
+        (("claude",), {}, {"CLAUDE_CODE_USE_BEDROCK": "1"}),
+        (("codex",), {".codex/config.toml": TABLE}, {}),
+        (("codex", "-c", 'mcp_servers.respool.command="mine"'), {}, {}),
+        (("codex",), {"etc/managed.toml": 'profile = "x"'}, {}),
+        (("qwen",), {}, {}),
+        (("python3",), {}, {}),
+    ],
+)
+@pytest.mark.usefixtures("machine")
+def test_the_server_is_not_registered_where_that_would_be_in_the_way(
+    tmp_path: Path, command: tuple[str, ...], files: dict[str, Any], world: dict[str, str]
+):
+    words, found = registered(tmp_path, *command, files=files, **world)
+    assert (words, found) == setup(tmp_path, *command, **world)
 
 
 # Codex
@@ -503,7 +720,7 @@ def test_a_folder_that_cannot_be_looked_into_says_nothing(
 
     monkeypatch.setattr(Path, "stat", refuse)
     own, here = tmp_path / "own", tmp_path / "here"
-    for agent in ("qwen", "gemini", "python3", "opencode"):
+    for agent in ("claude", "qwen", "gemini", "python3", "opencode"):
         world = {"HOME": str(tmp_path), "GEMINI_API_KEY": "k"}
         _, found = plan_launch([agent], URL, world, own, here)
         assert (bool(found.applied), found.upstreams) == (True, {})

@@ -167,6 +167,35 @@ def test_a_token_is_in_the_base_url(tmp_path: Path):
     assert "a-token-of-enough-length" not in said
 
 
+def test_an_agent_that_was_asked_and_did_not_come_is_warned_of(tmp_path: Path):
+    agent = tmp_path / "qwen"
+    agent.write_text("#!/bin/sh\nexit 0\n")
+    agent.chmod(0o755)
+    _, _, said = ran(tmp_path, "--", str(agent))
+    first, last = said.splitlines()
+    assert first.startswith("respool: Qwen Code is asked to go through http://127.0.0.1:")
+    assert last.startswith("respool: warning: Qwen Code was asked to go through respool, but no ")
+    _, _, said = ran(tmp_path, "--", "true")
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize(
+    ("options", "registered"), [((), True), (("--no-mcp",), False), (("--observe",), False)]
+)
+def test_the_mcp_server_of_this_store_is_registered_for_the_run(
+    tmp_path: Path, options: tuple[str, ...], registered: bool
+):
+    agent = tmp_path / "codex"
+    agent.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    agent.chmod(0o755)
+    world = {"HOME": str(tmp_path), "CODEX_HOME": str(tmp_path)}
+    _, out, said = ran(tmp_path, *options, "--", str(agent), "go", world=world)
+    assert out.splitlines()[-1] == "go"
+    assert ("mcp_servers.respool.args" in out) == registered
+    assert (str(tmp_path / "respool.db") in out) == registered
+    assert ("MCP" in said) == registered
+
+
 # Signals
 
 TRAPS = 'trap "echo got $0; exit 5" {}; echo ready; while :; do sleep 0.05; done'

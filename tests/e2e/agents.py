@@ -11,11 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from respool.store import RequestRecord, SQLiteStore
+from tests.proxy.certificates import Authority
 from tests.support.client_requests import without_breakpoints
 from tests.transcripts.agent import SAID, main_or_sub, write_settings
 from tests.transcripts.drive import installed
@@ -46,6 +47,7 @@ class Driven:
     ends: Answer = DONE
     upstream: str = ""  # the one that respool is told of, where the agent's own settings name none
     named: Callable[[dict[str, Any]], str] = main_or_sub  # the conversation of a request
+    maker: str = ""  # the host of its maker's, which it finds on this machine
 
 
 @dataclass
@@ -265,6 +267,19 @@ DRIVEN: dict[str, Driven] = {
     ),
 }  # fmt: skip
 
+# Agents that go to their makers' own host, as they would without any setting.
+AT_MAKER: dict[str, Driven] = {
+    "claude": replace(
+        DRIVEN["claude"],
+        variables=lambda _: {
+            "ANTHROPIC_API_KEY": "none",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        },
+        maker="api.anthropic.com",
+    ),
+    "codex": replace(DRIVEN["codex, its own provider"], upstream="", maker="api.openai.com"),
+}
+
 
 class Metered(Upstream):
     """Reports the usage that a provider with a cache would: four bytes are a token."""
@@ -337,26 +352,35 @@ def script(one: Driven, turns: int) -> list[Answer]:
     return [*said, one.ends]
 
 
-def drive(name: str, folder: Path, *options: str, turns: int = TURNS, through: bool = True) -> Came:
+def drive(
+    name: str | Driven, folder: Path, *options: str, turns: int = TURNS, through: bool = True
+) -> Came:
     """One session of an agent in a home and a folder of its own; through `respool run`, or not."""
-    one = DRIVEN[name]
+    one = DRIVEN[name] if isinstance(name, str) else name
     home, work, store = folder / "home", folder / "work", folder / "respool.db"
     for place in (home, work):
         place.mkdir(parents=True)
     for number in range(1, turns + 1):
         (work / f"gauge_{number:02}.txt").write_text(_file(number))
     upstream = Metered({"main": script(one, turns)}, one.named)
+    world = _world(one, home, store)
+    if one.maker:
+        authority = Authority()
+        upstream.tls[one.maker] = authority.context(folder, one.maker)
+        trusted = str(authority.write(folder / "authority.pem"))
+        world |= dict.fromkeys(("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"), trusted)
     server = upstream.serve()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
         one.set_up(home, url)
+        world |= {**one.variables(url), **({"HTTPS_PROXY": url} if one.maker else {})}
         told = ("--upstream", f"{one.upstream}={url}") if one.upstream else ()
         respool = (sys.executable, "-m", "respool", "run", *told, *options, "--")
         began = time.monotonic()
         done = subprocess.run(
             [*(respool if through else ()), one.command, *one.words],
             cwd=work,
-            env=_world(one, home, store, url),
+            env=world,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -375,14 +399,13 @@ def drive(name: str, folder: Path, *options: str, turns: int = TURNS, through: b
     )
 
 
-def _world(one: Driven, home: Path, store: Path, url: str) -> dict[str, str]:
+def _world(one: Driven, home: Path, store: Path) -> dict[str, str]:
     return {
         "PATH": f"{_bin(one)}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
         "TZ": "UTC",
         "PYTHONPATH": str(SOURCE),
         "RESPOOL_STORE": str(store),
-        **one.variables(url),
     }
 
 
@@ -397,7 +420,7 @@ def _records(path: Path, count: int) -> list[RequestRecord]:
     finally:
         store.close()
     longest = max(every, key=len, default=[])
-    if len(longest) == count:
+    if not longest or len(longest) == count:
         return longest
     raise AssertionError(f"{count} requests, but records {[len(records) for records in every]}")
 

@@ -6,6 +6,9 @@ What the upstream got is judged: valid, stable between epochs, never too many ma
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ import pytest
 
 import respool
 from respool.markers import find_marker
-from tests.e2e.agents import DRIVEN, TURNS, Came, drive, missing, shown
+from tests.e2e.agents import AT_MAKER, DRIVEN, TURNS, Came, drive, missing, shown
 from tests.support.client_requests import breakpoints, leaves, without_breakpoints
 from tests.support.formats import FIELD
+from tests.transcripts.agent import write_settings
+from tests.transcripts.upstream import Received
 
 pytestmark = pytest.mark.e2e
 
@@ -107,6 +112,94 @@ def test_to_observe_is_to_change_nothing(tmp_path: Path):
     assert {record.mode for record in came.records} == {"observed"}
     assert came.records[-1].tokens_after < came.records[-1].tokens_before
     assert "would have been sent as" in came.said
+
+
+# What no two sessions have in common.
+OWN = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # sessions, turns, messages
+    r"|\b[0-9a-f]{64}\b"  # the device
+    r"|\bcch=[0-9a-f]{5}\b"
+    r"|\bBash=\d+|Chunk ID: \w+|Wall time: [\d.]+|\b\d{13}\b"
+)
+HOP = {"connection", "content-length"}
+# Only its maker's own host, and no setting, brings this one.
+MAKERS_OWN = "mid-conversation-system-clear-at-2026-08-21,"
+
+
+def alike(value: Any) -> Any:
+    """A JSON value without what no two sessions have in common."""
+    if isinstance(value, dict):
+        return {key: alike(inner) for key, inner in value.items() if key != "create_time"}
+    if isinstance(value, list):
+        return [alike(inner) for inner in value]
+    return OWN.sub("…", value) if isinstance(value, str) else value
+
+
+def headers(taken: Received) -> dict[str, str]:
+    sent = {name: text for name, text in taken.headers.items() if name not in HOP}
+    return alike({name: text.replace(MAKERS_OWN, "") for name, text in sent.items()})
+
+
+def result_texts(path: tuple[Any, ...], field: str) -> bool:
+    """Whether a leaf of a request is, or is in, what a tool said."""
+    return path[0] == field and ("output" in path[2:3] or path[-1] in ("content", "text"))
+
+
+@pytest.mark.parametrize("options", [("--observe",), ("--no-mcp",)], ids=["observed", "compacted"])
+@pytest.mark.parametrize("name", AT_MAKER)
+def test_before_its_makers_host_an_agent_does_as_without_respool(
+    name: str, options: tuple[str, ...], tmp_path: Path
+):
+    """Both sessions believe that they reach the maker: by TLS, through a proxy of a company's."""
+    if reason := missing(name):
+        pytest.skip(reason)
+    one, folder = AT_MAKER[name], tmp_path / "session"
+    alone = drive(one, folder, through=False)
+    shutil.rmtree(folder)  # paths are in what is sent
+    came = drive(one, folder, *options)
+    assert (alone.status, came.status) == (0, 0), came.said
+    assert len(alone.main) == len(came.main) == TURNS + 1
+    field, changed = FIELD[one.format], 0
+    for before, after in zip(alone.main, came.main, strict=True):
+        assert before.path == after.path
+        assert headers(before) == headers(after)
+        assert breakpoints(before.body) == breakpoints(after.body)
+        assert list(before.body) == list(after.body)
+        left, right = dict(leaves(alike(before.body))), dict(leaves(alike(after.body)))
+        assert left.keys() == right.keys()
+        differing = [path for path in left if left[path] != right[path]]
+        assert all(result_texts(path, field) for path in differing), differing
+        changed += len(differing)
+    assert bool(changed) == ("--observe" not in options)
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_an_agent_has_the_tool_that_gets_originals_back(name: str, tmp_path: Path):
+    came = driven(name, tmp_path)
+    assert any("respool_expand" in json.dumps(taken.body) for taken in came.main)
+    assert not any("respool_history" in json.dumps(taken.body) for taken in came.main)
+
+
+@pytest.mark.parametrize("place", ["home/.claude/settings.json", "work/.claude/settings.json"])
+def test_claude_codes_own_settings_are_overridden_or_said_to_hold(place: str, tmp_path: Path):
+    """In either file it goes where that says; from the user's own it can be moved."""
+    if reason := missing("claude"):
+        pytest.skip(reason)
+
+    def set_up(home: Path, url: str) -> None:
+        write_settings(home.parent / place, {"env": {"ANTHROPIC_BASE_URL": url}})
+
+    kept = DRIVEN["claude"].variables("")
+    kept.pop("ANTHROPIC_BASE_URL")
+    one = replace(DRIVEN["claude"], variables=lambda _: kept, set_up=set_up)
+    came = drive(one, tmp_path, through=True)
+    assert (came.status, len(came.main)) == (0, TURNS + 1), came.said
+    if place.startswith("home"):
+        assert len(came.records) == TURNS + 1
+        assert "is asked to go through" in came.said
+    else:
+        assert came.records == []
+        assert f"is started as it is ({tmp_path / place} sets ANTHROPIC_BASE_URL" in came.said
 
 
 @talkers

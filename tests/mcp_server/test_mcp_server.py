@@ -65,19 +65,19 @@ Act = Callable[[Client], Awaitable[None]]
 
 
 @asynccontextmanager
-async def client(path: Path) -> AsyncGenerator[Client]:
+async def client(path: Path, *options: str) -> AsyncGenerator[Client]:
     server = late("mcp").StdioServerParameters(
         command=sys.executable,
-        args=["-m", "respool", "mcp"],
+        args=["-m", "respool", "mcp", *options],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
     )
     async with late("mcp").Client(server, read_timeout_seconds=20) as asking:
         yield asking
 
 
-def ask(path: Path, act: Act) -> None:
+def ask(path: Path, act: Act, *options: str) -> None:
     async def run() -> None:
-        async with client(path) as asking:
+        async with client(path, *options) as asking:
             await act(asking)
 
     asyncio.run(run())
@@ -206,6 +206,18 @@ def test_what_it_offers_and_answers(path: Path):
         await history_names_conversations_requests_edits_and_references(asking)
 
     ask(path, act)
+
+
+def test_it_may_offer_originals_alone(path: Path):
+    """A reference is needed for each; nothing lists those of other conversations."""
+
+    async def act(asking: Client) -> None:
+        assert [tool.name for tool in (await asking.list_tools()).tools] == [EXPAND]
+        refused = await asking.call_tool(HISTORY, {})
+        assert refused.is_error
+        assert said(refused) == [f"There is no tool '{HISTORY}'; there are {EXPAND}."]
+
+    ask(path, act, "--expand-only")
 
 
 def test_a_store_that_is_made_later_is_found_then(tmp_path: Path):

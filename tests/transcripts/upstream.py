@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,6 +55,7 @@ class Received:
     number: int
     usage: Usage
     answered: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 Script = dict[str, list[Answer]]
@@ -67,6 +69,8 @@ class Upstream:
     conversation: Callable[[dict[str, Any]], str]
     received: list[Received] = field(default_factory=list)
     counted: list[dict[str, Any]] = field(default_factory=list)  # bodies that were only counted
+    tls: dict[str, ssl.SSLContext] = field(default_factory=dict)  # hosts that it is taken for
+    refused: list[str] = field(default_factory=list)  # other hosts that were asked for
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, path: str, body: dict[str, Any]) -> tuple[Received, Answer]:
@@ -105,8 +109,33 @@ def _usage(number: int, large: bool) -> Usage:
     return Usage(11 + number, read, 300 + number, 30 + number, 40 + 3 * number)
 
 
-def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+class _Tunnel(BaseHTTPRequestHandler):
+    """A company's proxy, but the host at the other end is this server."""
+
+    upstream: Upstream
+
+    def do_CONNECT(self) -> None:
+        host = self.path.rpartition(":")[0]
+        context = self.upstream.tls.get(host)
+        if context is None:
+            self.upstream.refused.append(host)
+            self.send_error(403)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.connection = context.wrap_socket(self.connection, server_side=True)
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", buffering=0)
+        self.close_connection = False
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
+
+def _handler(of: Upstream) -> type[BaseHTTPRequestHandler]:
+    class Handler(_Tunnel):
+        upstream = of
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:
@@ -126,7 +155,7 @@ def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
             body = json.loads(_plain(raw, self.headers.get("Content-Encoding")) or b"{}")
             wire = next((wire for mark, wire in WIRES if mark in self.path), None)
             if "count_tokens" in self.path.lower() or "counttokens" in self.path.lower():
-                upstream.counted.append(body)
+                of.counted.append(body)
                 self._send(_json({"input_tokens": 7, "totalTokens": 7}), "application/json")
             elif wire is None:
                 self._send(_json({"error": {"message": "no such path"}}), "application/json", 404)
@@ -134,7 +163,8 @@ def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
                 self._answer(body, wire)
 
         def _answer(self, body: dict[str, Any], wire: Wire) -> None:
-            taken, answer = upstream.take(self.path, body)
+            taken, answer = of.take(self.path, body)
+            taken.headers = {name.lower(): value for name, value in self.headers.items()}
             time.sleep(MODEL_TIME)
             streamed = body.get("stream") or ":stream" in self.path
             events = wire(answer, taken)

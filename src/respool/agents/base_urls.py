@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from .settings_files import (
     get_nested,
     is_http_url,
     is_present,
+    list_files,
     merge_settings,
     parse_object,
     read_object,
@@ -27,6 +29,7 @@ from .settings_files import (
 
 _CODEX_BASE_URL_KEY: Final = "openai_base_url"  # setting of Codex's built-in provider
 _CODEX_SYSTEM_CONFIG: Final = Path("/etc/codex/config.toml")  # system-wide config
+_CODEX_MANAGED_CONFIG: Final = Path("/etc/codex/managed_config.toml")  # overrides -c
 CODEX_LEGACY_VARIABLE: Final = "OPENAI_BASE_URL"  # read by older versions only
 CHATGPT_URL: Final = (
     "https://chatgpt.com/backend-api/codex"  # Codex's upstream with a ChatGPT login
@@ -45,15 +48,88 @@ class AgentProvider(Struct, frozen=True):
 
 # Claude Code
 
+CLAUDE_VARIABLE: Final = "ANTHROPIC_BASE_URL"
+CLAUDE_FLAG: Final = "--settings"  # a file, or JSON
+_CLAUDE_CLOUDS: Final = (
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+)
+_CLAUDE_MANAGED: Final = {
+    "darwin": Path("/Library/Application Support/ClaudeCode"),
+    "win32": Path("C:/Program Files/ClaudeCode"),
+}.get(sys.platform, Path("/etc/claude-code"))
+
+
+class ClaudeSettings(Struct, frozen=True):
+    """Settings of Claude Code from one place; they override the environment."""
+
+    place: str
+    settings: dict[str, Any] | None  # None: not a JSON object
+    is_managed: bool = False  # no option overrides them
+    is_trusted: bool = True  # the user's own; otherwise the agent may ignore them
+
+    def variable(self, name: str) -> str:
+        """Value of a variable; empty if it is not set here."""
+        value = get_nested(self.settings, "env", name)
+        return as_text(value) if isinstance(value, str) or value is None else str(value).lower()
+
+
+def claude_settings(
+    environ: Mapping[str, str], working_dir: Path, arguments: Sequence[str]
+) -> list[ClaudeSettings]:
+    """Settings that Claude Code reads, in order of precedence."""
+    managed = [
+        *reversed(list_files(_CLAUDE_MANAGED / "managed-settings.d", ".json")),
+        _CLAUDE_MANAGED / "managed-settings.json",
+    ]
+    found = [ClaudeSettings(str(path), read_object(path), is_managed=True) for path in managed]
+    if given := last_flag_value(arguments, CLAUDE_FLAG):
+        text = given if given.lstrip().startswith("{") else read_text(working_dir / given)
+        found.append(ClaudeSettings(CLAUDE_FLAG, parse_object(text)))
+    project = working_dir / ".claude"
+    files = {
+        "local": (project / "settings.local.json", False),
+        "project": (project / "settings.json", False),
+        "user": (config_folder(environ, "CLAUDE_CONFIG_DIR", ".claude") / "settings.json", True),
+    }
+    for source, (path, own) in files.items():
+        if source in _claude_sources(arguments):
+            found.append(ClaudeSettings(str(path), read_object(path), is_trusted=own))
+    return found
+
+
+def _claude_sources(arguments: Sequence[str]) -> Sequence[str]:
+    """Settings files that the command line leaves in use."""
+    if "--restricted" in arguments:
+        return ()
+    flag = "--setting-sources"
+    if any(word.partition("=")[0] == flag for word in arguments):
+        return [name.strip() for name in last_flag_value(arguments, flag).split(",")]
+    return ("local", "project", "user")
+
+
+def claude_cloud(environ: Mapping[str, str], settings: Sequence[ClaudeSettings]) -> str:
+    """Variable that makes Claude Code use a cloud; empty: none does."""
+    for name in _CLAUDE_CLOUDS:
+        values = [*(one.variable(name) for one in settings), environ.get(name, "")]
+        if next((value for value in values if value), "0").lower() not in ("0", "false"):
+            return name
+    return ""
+
+
+def can_add_claude_servers(arguments: Sequence[str]) -> bool:
+    """Report whether Claude Code takes MCP servers from its command line."""
+    return "--strict-mcp-config" not in arguments and not is_present(
+        _CLAUDE_MANAGED / "managed-mcp.json"
+    )
+
 
 def claude_code_base_url(environ: Mapping[str, str], working_dir: Path) -> tuple[str, Path] | None:
     """Base URL in Claude Code's settings files, which override the environment, and its file."""
-    folder = config_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
-    project = working_dir / ".claude"
-    names = (project / "settings.local.json", project / "settings.json", folder / "settings.json")
-    for file in names:
-        if url := as_text(get_nested(read_object(file), "env", "ANTHROPIC_BASE_URL")):
-            return url, file
+    for one in claude_settings(environ, working_dir, ()):
+        if url := one.variable(CLAUDE_VARIABLE):
+            return url, Path(one.place)
     return None
 
 
@@ -82,6 +158,22 @@ def codex_provider(environ: Mapping[str, str], arguments: Sequence[str]) -> Agen
         known = as_text(get_nested(settings, "model_providers", name, "base_url"))
     url = options.get(key) or known
     return AgentProvider(key, "openai", url, is_located=placed or bool(url))
+
+
+def has_codex_server(environ: Mapping[str, str], arguments: Sequence[str], name: str) -> bool:
+    """Report whether Codex has an MCP server of this name already."""
+    home = config_folder(environ, "CODEX_HOME", ".codex")
+    settings = merge_settings([read_toml(_CODEX_SYSTEM_CONFIG), read_toml(home / "config.toml")])
+    given = any(word.strip().startswith(f"mcp_servers.{name}") for word in arguments)
+    return given or name in as_object(settings.get("mcp_servers"))
+
+
+def codex_managed_setting() -> str:
+    """Setting of a managed file that overrides -c and may move requests; empty: none."""
+    managed = read_toml(_CODEX_MANAGED_CONFIG)
+    names = ("model_provider", "model_providers", _CODEX_BASE_URL_KEY, "profile")
+    used = next((name for name in names if name in managed), "")
+    return f"{used} in {_CODEX_MANAGED_CONFIG}" if used else ""
 
 
 def _config_overrides(arguments: Sequence[str]) -> dict[str, str]:
@@ -123,6 +215,10 @@ _OPENCODE_BUILTIN: Final[dict[str, Name]] = {
     "google": "gemini",
 }
 _OPENCODE_VARIABLES: Final = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}
+_OPENCODE_MANAGED: Final = {
+    "darwin": Path("/Library/Application Support/opencode"),
+    "win32": Path("C:/ProgramData/opencode"),
+}.get(sys.platform, Path("/etc/opencode"))
 _OPENCODE_ENV: Final = re.compile(r"\{env:([^}]+)\}")
 
 
@@ -181,6 +277,14 @@ def opencode_remote_config(environ: Mapping[str, str]) -> str:
         path / "auth.json"
     )
     return next((url for url, one in login.items() if get_nested(one, "type") == "wellknown"), "")
+
+
+def opencode_managed_providers() -> list[str]:
+    """Providers whose base URL managed settings fix; these override everything else."""
+    names = ("opencode.json", "opencode.jsonc")
+    settings = merge_settings([read_object(_OPENCODE_MANAGED / name) for name in names])
+    named = as_object(settings.get("provider"))
+    return [id for id, one in named.items() if get_nested(one, "options", "baseURL")]
 
 
 def _opencode_provider(id: str, about: Any, environ: Mapping[str, str]) -> AgentProvider | None:
@@ -283,6 +387,16 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _in_use_first(known: Mapping[str, AgentProvider], used: str) -> list[AgentProvider]:
     return sorted(known.values(), key=lambda one: one.id != used)
+
+
+def last_flag_value(arguments: Sequence[str], flag: str) -> str:
+    """Value of the last occurrence of a flag."""
+    found = ""
+    for word, after in pairwise([*arguments, ""]):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            found = value if equals else after
+    return found
 
 
 def flag_value(arguments: Sequence[str], *flags: str) -> str:

@@ -11,15 +11,24 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..proxy.server_options import Upstream, upstream_at
+from ..proxy.server_options import Upstream, Upstreams, upstream_at
 from ..proxy.server_options import UpstreamName as Name
 from .base_urls import (
     CHATGPT_URL,
+    CLAUDE_FLAG,
+    CLAUDE_VARIABLE,
     CODEX_LEGACY_VARIABLE,
     AgentProvider,
+    ClaudeSettings,
+    can_add_claude_servers,
+    claude_cloud,
+    claude_settings,
+    codex_managed_setting,
     codex_provider,
     flag_value,
+    has_codex_server,
     has_gemini_key,
+    opencode_managed_providers,
     opencode_providers,
     opencode_remote_config,
     pi_providers,
@@ -30,6 +39,8 @@ from .settings_files import (
     as_object,
     dotenv_lookup,
     gemini_lookup,
+    is_http_url,
+    merge_settings,
     mini_lookup,
     no_lookup,
     parse_object,
@@ -63,6 +74,11 @@ _ALL_VARIABLES: Final = {
     **BASE_URL_VARIABLES,
     _AIDER_VARIABLE: BASE_URL_VARIABLES["OPENAI_API_BASE"],
 }
+# Claude Code leaves features out when its base URL is not Anthropic's own.
+_CLAUDE_FIRST_PARTY: Final = {
+    "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1",  # cache scopes, diagnosis, request classes
+    "ENABLE_TOOL_SEARCH": "true",  # for versions that do not go by the other
+}
 
 
 class LaunchContext(Struct, frozen=True):
@@ -73,6 +89,7 @@ class LaunchContext(Struct, frozen=True):
     arguments: tuple[str, ...]  # after the command's name
     scratch_dir: Path  # temporary files, removed when the command ends
     working_dir: Path  # working folder
+    mcp_command: tuple[str, ...] = ()  # starts the MCP server; empty: it is not registered
 
 
 class LaunchSetup(Struct, frozen=True, kw_only=True):
@@ -83,6 +100,7 @@ class LaunchSetup(Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()  # after the command's name, including the user's
     upstreams: dict[Name, Upstream] = {}  # upstreams configured before
     applied: tuple[str, ...] = ()  # settings applied
+    first_party: dict[str, str] = {}  # also set if requests go on to the agent's own maker
     note: str = ""  # why the proxy cannot be used, or another hint
 
 
@@ -92,12 +110,24 @@ def plan_launch(
     environ: Mapping[str, str],
     scratch_dir: Path,
     working_dir: Path,
+    *,
+    mcp_command: tuple[str, ...] = (),
 ) -> tuple[tuple[str, ...], LaunchSetup]:
     """Plan the launch of a command: its arguments and its setup."""
     at, known = _identify_agent(command)
-    place = LaunchContext(proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir)
+    place = LaunchContext(
+        proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir, mcp_command
+    )
     setup = _set_up_unknown(place) if known is None else _AGENTS[known](place)
+    if mcp_command and setup.applied and known in _MCP_OPTIONS:
+        setup = _register_server(setup, _MCP_OPTIONS[known](place))
     return (*command[: at + 1], *setup.arguments), setup
+
+
+def launch_environment(setup: LaunchSetup, upstreams: Upstreams) -> dict[str, str]:
+    """Variables of a launch whose requests go on to these upstreams."""
+    is_first_party = upstreams.anthropic.origin == Upstreams().anthropic.origin
+    return {**setup.environment, **(setup.first_party if is_first_party else {})}
 
 
 def _identify_agent(command: Sequence[str]) -> tuple[int, str | None]:
@@ -216,10 +246,56 @@ def _set_up_unknown(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
-    clouds = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
-    used = next((name for name in clouds if context.environ.get(name, "0") not in ("", "0")), None)
-    note = f"{used} is set, and that does not come through respool" if used else ""
-    return _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP], note)
+    """Set up Claude Code by a variable; by its own option where its settings hold another URL."""
+    settings = claude_settings(context.environ, context.working_dir, context.arguments)
+    found = next((one for one in settings if one.variable(CLAUDE_VARIABLE)), None)
+    note = _claude_obstacle(context, settings, found)
+    if note:
+        return LaunchSetup(agent="Claude Code", arguments=context.arguments, note=note)
+    if found is None:
+        setup = _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP])
+    else:
+        before = found.variable(CLAUDE_VARIABLE)
+        world = {**context.environ, CLAUDE_VARIABLE: before}
+        setup = _set_up_variables(
+            replace(context, environ=world), "Claude Code", [_ANTHROPIC_GROUP]
+        )
+        given = next((one.settings or {} for one in settings if one.place == CLAUDE_FLAG), None)
+        moved = merge_settings([given or {}, {"env": setup.environment}])
+        file = context.scratch_dir / "respool-run.json"  # a token is not for the process list
+        file.write_text(json.dumps(moved), encoding="utf-8")
+        words = (
+            (CLAUDE_FLAG, str(file), *context.arguments)
+            if given is None
+            else _replace_flag_value(context.arguments, CLAUDE_FLAG, str(file))
+        )
+        setup = replace(setup, arguments=words, applied=(CLAUDE_FLAG,))
+    mine = {key: value for key, value in _CLAUDE_FIRST_PARTY.items() if key not in context.environ}
+    return replace(setup, first_party=mine)
+
+
+def _claude_obstacle(
+    context: LaunchContext, settings: Sequence[ClaudeSettings], found: ClaudeSettings | None
+) -> str:
+    """Why Claude Code cannot be pointed at the proxy; empty: it can."""
+    if cloud := claude_cloud(context.environ, settings):
+        return f"{cloud} is set, and that does not come through respool"
+    if found is None:
+        return ""
+    url = found.variable(CLAUDE_VARIABLE)
+    says = f"{found.place} sets {CLAUDE_VARIABLE}"
+    if found.is_managed:
+        return f"{says}, which cannot be overridden: its requests do not come through respool"
+    if not is_http_url(url):
+        return f"{says} to what is no URL"
+    if not found.is_trusted and context.environ.get(CLAUDE_VARIABLE, "").strip() != url:
+        return (
+            f"{says}, which is left as it is: its requests do not come through respool, "
+            f"unless {CLAUDE_VARIABLE} is set to the same"
+        )
+    if any(one.settings is None for one in settings):
+        return f"what {CLAUDE_FLAG} names is no JSON object"
+    return ""
 
 
 def _set_up_gemini_cli(context: LaunchContext) -> LaunchSetup:
@@ -293,6 +369,9 @@ def _set_up_copilot(context: LaunchContext) -> LaunchSetup:
 
 def _set_up_codex(context: LaunchContext) -> LaunchSetup:
     """Set up Codex by its option -c: the base URL of the provider in use."""
+    if fixed := codex_managed_setting():
+        note = f"{fixed} cannot be overridden: its requests may not come through respool"
+        return LaunchSetup(agent="Codex", arguments=context.arguments, note=note)
     provider = codex_provider(context.environ, context.arguments)
     if not provider.is_located:
         note = f"where its requests go, {provider.id} does not say"
@@ -321,6 +400,37 @@ def _replace_setting(arguments: tuple[str, ...], key: str, setting: str) -> tupl
     return tuple(setting if word.partition("=")[0].strip() == key else word for word in arguments)
 
 
+def _claude_mcp_options(context: LaunchContext) -> tuple[str, ...]:
+    """Options that register the MCP server with Claude Code for one run."""
+    if not can_add_claude_servers(context.arguments):
+        return ()
+    command, *arguments = context.mcp_command
+    server = {"command": command, "args": arguments}
+    file = context.scratch_dir / "respool-mcp.json"
+    file.write_text(json.dumps({"mcpServers": {_MCP_NAME: server}}), encoding="utf-8")
+    return (f"--mcp-config={file}",)  # one word: in two it would take the words that follow
+
+
+def _codex_mcp_options(context: LaunchContext) -> tuple[str, ...]:
+    """Options that register the MCP server with Codex for one run."""
+    if has_codex_server(context.environ, context.arguments, _MCP_NAME):
+        return ()
+    command, *arguments = context.mcp_command
+    key = f"mcp_servers.{_MCP_NAME}"
+    return (
+        *("-c", f"{key}.command={json.dumps(command)}"),
+        *("-c", f"{key}.args={json.dumps(arguments)}"),
+    )
+
+
+def _register_server(setup: LaunchSetup, options: tuple[str, ...]) -> LaunchSetup:
+    """Put the options that register the MCP server before a command's arguments."""
+    if not options:
+        return setup
+    note = "; ".join(filter(None, (setup.note, "with respool's MCP server")))
+    return replace(setup, arguments=(*options, *setup.arguments), note=note)
+
+
 def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
     """Set up opencode by a variable that it merges over its files."""
     known = context.environ.get("OPENCODE_CONFIG_CONTENT", "")
@@ -331,9 +441,9 @@ def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
         if content is None:
             note = "OPENCODE_CONFIG_CONTENT is set to what is no JSON object"
         return LaunchSetup(agent="opencode", arguments=context.arguments, note=note)
-    taken, upstreams = _servable_providers(
-        opencode_providers(context.environ, context.working_dir, context.arguments, content)
-    )
+    fixed = opencode_managed_providers()
+    every = opencode_providers(context.environ, context.working_dir, context.arguments, content)
+    taken, upstreams = _servable_providers([one for one in every if one.id not in fixed])
     providers = dict(as_object(content.get("provider")))
     for one in taken:
         before = as_object(providers.get(one.id))
@@ -350,6 +460,12 @@ def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
         applied=("OPENCODE_CONFIG_CONTENT",),
         note=f"for its providers {', '.join(one.id for one in taken)}",
     )
+
+
+def _set_up_continue(context: LaunchContext) -> LaunchSetup:
+    """Leave Continue as it is: its models' base URLs are in its own configuration only."""
+    note = "its requests go where apiBase in its configuration says, not through respool run"
+    return LaunchSetup(agent="Continue", arguments=context.arguments, note=note)
 
 
 def _set_up_pi(context: LaunchContext) -> LaunchSetup:
@@ -402,6 +518,12 @@ _AGENTS: Final[dict[str, Callable[[LaunchContext], LaunchSetup]]] = {
     "copilot": _set_up_copilot,
     "aider": _set_up_aider,
     "mini": _set_up_mini,
+    "cn": _set_up_continue,
+}
+_MCP_NAME: Final = "respool"
+_MCP_OPTIONS: Final[dict[str, Callable[[LaunchContext], tuple[str, ...]]]] = {
+    "claude": _claude_mcp_options,
+    "codex": _codex_mcp_options,
 }
 AGENT_COMMANDS: Final = tuple(_AGENTS)  # by which agents are started
 _COMMANDS: Final = {
@@ -418,6 +540,7 @@ _PACKAGES: Final = {
     "@google/gemini-cli": "gemini",
     "@qwen-code/qwen-code": "qwen",
     "@github/copilot": "copilot",
+    "@continuedev/cli": "cn",
     "aider-chat": "aider",
     "aider": "aider",
     "mini-swe-agent": "mini",

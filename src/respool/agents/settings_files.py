@@ -42,6 +42,14 @@ def is_present(path: Path) -> bool:
     return True
 
 
+def list_files(folder: Path, suffix: str) -> list[Path]:
+    """Files of a folder with a suffix, by name; none if the folder cannot be read."""
+    try:
+        return sorted(one for one in folder.iterdir() if one.name.endswith(suffix))
+    except OSError:
+        return []
+
+
 def read_text(path: Path) -> str:
     """Read a text file with replacement characters for invalid bytes.
 

@@ -18,7 +18,12 @@ _TERMINAL_HINT = (
 
 @click.command()
 @store_option
-def mcp(store_file: str | None) -> None:
+@click.option(
+    "--expand-only",
+    is_flag=True,
+    help="Offer respool_expand alone, without the history of conversations.",
+)
+def mcp(store_file: str | None, *, expand_only: bool) -> None:
     """Let an agent expand originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
@@ -34,6 +39,6 @@ def mcp(store_file: str | None) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with open_store_lazily(store_file) as store:
-            serve_stdio(store, installed_version())
+            serve_stdio(store, installed_version(), expand_only=expand_only)
     finally:
         signal.signal(signal.SIGINT, before)

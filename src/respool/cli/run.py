@@ -13,8 +13,9 @@ import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -65,6 +66,11 @@ class _WarningCollector(logging.Handler):
 @upstream_option(", as for serve")
 @observe_option
 @deadline_option
+@click.option(
+    "--no-mcp",
+    is_flag=True,
+    help="Do not register respool's MCP server with Claude Code or Codex for the run.",
+)
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @policy_options
 @click.pass_context
@@ -74,6 +80,7 @@ def run(
     upstreams: tuple[str, ...],
     observe: bool,
     deadline: float,
+    no_mcp: bool,
     command: tuple[str, ...],
     policy: Policy,
 ) -> None:
@@ -91,7 +98,8 @@ def run(
     options = CompactionOptions(policy=policy, observe=observe, deadline=deadline)
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
         with bind(ServerOptions(port=0)) as listening:
-            status = _run(command, upstreams, options, Path(folder), listening)
+            launch = _Launch(command, upstreams, () if no_mcp or observe else _mcp_command())
+            status = _run(launch, options, Path(folder), listening)
         ctx.exit(status)
 
 
@@ -107,15 +115,32 @@ def _refuse_command(name: str) -> None:
     raise _CommandNotFound(f"There is no command {shown} to run.")
 
 
+class _Launch(NamedTuple):
+    """The command to run, the upstreams chosen for it, and the MCP server's command."""
+
+    command: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    mcp_command: tuple[str, ...]
+
+
+def _mcp_command() -> tuple[str, ...]:
+    """Command of the MCP server on this store; empty if the extra is not installed."""
+    from ..store import store_path  # lazily: as all that this command needs
+
+    if find_spec("mcp") is None:
+        return ()
+    server = (sys.executable, "-m", "respool", "mcp", "--expand-only")
+    return (*server, "--store", str(store_path()))
+
+
 def _run(
-    command: tuple[str, ...],
-    upstream_options: tuple[str, ...],
+    launch: _Launch,
     options: CompactionOptions,
     scratch_folder: Path,
     listening: socket.socket,
 ) -> int:
     """Serve, run the command, print the summary."""
-    from ..agents.launch import plan_launch
+    from ..agents.launch import launch_environment, plan_launch
     from ..proxy.app import build_app
     from ..proxy.billing import RunTotals
     from ..proxy.log import log_nothing
@@ -125,16 +150,24 @@ def _run(
     token = os.environ.get("RESPOOL_TOKEN") or None
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     url = f"{address}/respool-token/{token}" if token else address
-    words, setup = plan_launch(command, url, os.environ, scratch_folder, Path.cwd())
-    going = upstreams_of(upstream_options, setup.upstreams)
+    words, setup = plan_launch(
+        launch.command,
+        url,
+        os.environ,
+        scratch_folder,
+        Path.cwd(),
+        mcp_command=launch.mcp_command,
+    )
+    going = upstreams_of(launch.upstreams, setup.upstreams)
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, warnings = RunTotals(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
     make = partial(build_app, server, options, log_nothing, listener=totals.add)
     with serving_in_thread(make, listening):
-        _print_note(_start_line(command[0], setup, address, observe=options.observe))
-        status = _start(words, child_environment(os.environ, setup.environment))
+        _print_note(_start_line(launch.command[0], setup, address, observe=options.observe))
+        overrides = launch_environment(setup, going)
+        status = _start(words, child_environment(os.environ, overrides))
     logging.getLogger().removeHandler(warnings)
     _print_note(_end_line(setup, totals, warnings, address, observe=options.observe))
     return status
@@ -181,9 +214,10 @@ def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -
     note = f" ({setup.note})" if setup.note else ""
     if not setup.applied:
         return f"{who} is started as it is{note}"
-    only = "is watched, not changed," if observe else "goes"
+    only = ", watched and not changed," if observe else ""
     return (
-        f"{who} {only} through {address} by {', '.join(setup.applied)}{note}; open that to look on"
+        f"{who} is asked to go through {address}{only} by {', '.join(setup.applied)}{note}; "
+        "open that to look on"
     )
 
 
@@ -203,6 +237,10 @@ def _end_line(
         )
     if not totals.requests and setup.applied:
         sentences.append("it may be told elsewhere where to go: docs/start/run.md")
+        if setup.agent:
+            sentences[0] = (
+                f"warning: {setup.agent} was asked to go through respool, but {sentences[0]}"
+            )
     if totals.requests:
         sentences.append(f"the dashboard was at {address}, and respool serve shows it again")
     return "; ".join(sentences)

@@ -352,9 +352,9 @@ TOOL_DEFINITIONS: Final = (
 )
 
 
-def serve_stdio(store: Store, version: str) -> None:
+def serve_stdio(store: Store, version: str, *, expand_only: bool = False) -> None:
     """Serve over standard input and output until it closes."""
-    asyncio.run(_serve(build_server(store, version)))
+    asyncio.run(_serve(build_server(store, version, expand_only=expand_only)))
 
 
 async def _serve(server: Server[Any]) -> None:
@@ -362,17 +362,19 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(reading, writing, server.create_initialization_options())
 
 
-def build_server(store: Store, version: str) -> Server[Any]:
+def build_server(store: Store, version: str, *, expand_only: bool = False) -> Server[Any]:
     """Build a server whose tools read this store as its owner."""
+    offered = [one for one in TOOL_DEFINITIONS if one.name == EXPAND_TOOL or not expand_only]
+    handlers = {one.name: _HANDLERS[one.name] for one in offered}
 
     async def listed(_context: object, _params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=list(TOOL_DEFINITIONS))
+        return ListToolsResult(tools=offered)
 
     async def called(_context: object, params: CallToolRequestParams) -> CallToolResult:
-        tool, asked = _HANDLERS.get(params.name), params.arguments or {}
+        tool, asked = handlers.get(params.name), params.arguments or {}
         if tool is None:
             return _error_result(
-                f"There is no tool {params.name!r:.60}; there are {', '.join(_HANDLERS)}."
+                f"There is no tool {params.name!r:.60}; there are {', '.join(handlers)}."
             )
         return await asyncio.to_thread(_call_tool, tool, store, asked)
 
