@@ -18,6 +18,7 @@ from .loops import loops
 from .mcp import mcp
 from .replay import replay
 from .run import run
+from .search import search
 from .serve import serve
 from .settings import settings
 
@@ -53,8 +54,8 @@ def main() -> None:
     respool run -- claude runs an agent with it.
 
     FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
-    it from standard input. Exit status: 0 on success, 1 when check found problems, 2 when
-    the input or an option cannot be used.
+    it from standard input. Exit status: 0 on success, 1 when check found problems or search
+    nothing, 2 when the input or an option cannot be used.
     """
 
 
@@ -79,6 +80,7 @@ for _command in (
     serve,
     mcp,
     expand,
+    search,
     forget,
     demo,
     settings,

@@ -19,7 +19,7 @@ _TERMINAL_HINT = (
 @click.command()
 @store_option
 def mcp(store_file: str | None) -> None:
-    """Let an agent expand originals by itself.
+    """Let an agent expand and find originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
     Claude Code: claude mcp add respool -- respool mcp. For others: docs/operate/mcp.md.
