@@ -8,7 +8,7 @@ a search.
 SQLite's FTS5 cannot take a text out of an index without its words. So the index has one table per
 bucket of originals. A bucket that holds a deleted original is deleted as a whole, and its pages are
 overwritten; `forget` deletes the file. `detail=none` stores which words an original has and nothing
-of their order: on source code 15 % of the text's size, which packed takes 34 %.
+of their order: on source code 17 % of the text's size, of which the store takes 47 %.
 """
 
 from __future__ import annotations
