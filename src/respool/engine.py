@@ -38,6 +38,7 @@ from .limits import (
 from .loops import advice
 from .passes import Pass
 from .passes.base import View
+from .passes.fold_exchanges import describe_exchanges
 from .passes.protections import Protections
 from .plugins import pass_token
 from .policy import Policy
@@ -185,6 +186,11 @@ class FoldedRequest(Struct, frozen=True):
         use = uses[ordinal] if ordinal < len(uses) else None
         target = use and (use.target or (use.reads[0].path if use.reads else ""))
         return transcript.parts[transcript.exchanges[ordinal].call].name, target or ""
+
+    def describe_calls(self, max_tokens: int) -> str:
+        """All calls that have a result, as a summary of them would be; empty: there are none."""
+        view = View(self.state, self.context, "epoch", len(self.state.transcript.parts))
+        return describe_exchanges(view, max_tokens)
 
     def last_refetched(self) -> list[Refetch]:
         """The latest results that bring again what had been taken out of earlier ones."""

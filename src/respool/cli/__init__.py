@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .brief import brief
 from .check import check
 from .compact import compact
 from .console import CommandGroup
@@ -76,6 +77,7 @@ for _command in (
     check,
     replay,
     loops,
+    brief,
     run,
     serve,
     mcp,
