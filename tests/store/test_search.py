@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -20,8 +22,8 @@ from respool.store import (
     SQLiteStore,
     UnsearchablePattern,
     search_index,
-    sqlite,
 )
+from respool.store import sqlite as sqlite_store
 from respool.store.search_index import MAX_PATTERN_CHARS, SearchTerms
 from tests.effort import examples
 from tests.store.support import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
@@ -92,7 +94,7 @@ def test_finds_the_same_by_the_index_and_without_it(
     store.keep(OWNER, "c1", by_ref(*TEXTS))
     if way == "no FTS5":
         monkeypatch.setattr(search_index, "has_fts5", lambda: False)
-        monkeypatch.setattr(sqlite, "has_fts5", lambda: False)
+        monkeypatch.setattr(sqlite_store, "has_fts5", lambda: False)
     for pattern, text in FITTING:
         if way == "scan":
             store._index.delete()
@@ -205,19 +207,38 @@ def test_forget_takes_words_out_of_the_bytes_of_the_index(
     assert SECRET.encode() not in bytes_of(store.path)
 
 
-def test_nothing_is_indexed_that_was_forgotten_since_it_was_read(store: SQLiteStore):
-    texts = by_ref(f"{SECRET} {text_of(1)}")
-    store.keep(OWNER, "c1", texts)
-    other = SQLiteStore(store.path)
-    stamp = store._database.read(store._stamp)
+def test_nothing_is_left_of_what_is_forgotten_while_it_is_indexed(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+):
+    store.keep(OWNER, "c1", by_ref(f"{SECRET} {text_of(1)}"))
+    other, insert = SQLiteStore(store.path), search_index._insert
+    erased: list[bool] = []
 
-    def read() -> dict[str, str]:
-        assert other.forget().erased
-        return texts
+    def forget_and_insert(connection: sqlite3.Connection, ref: str, text: str) -> None:
+        erased.append(other.forget().erased)
+        insert(connection, ref, text)
 
-    assert not store._index.add(read, lambda: store._database.read(store._stamp) == stamp)
+    monkeypatch.setattr(search_index, "_insert", forget_and_insert)
+    assert found(store, SECRET)
+    assert erased == [os.name != "nt"]
     assert SECRET.encode() not in bytes_of(store.path)
+    assert found(store, SECRET) == set()
     other.close()
+
+
+def test_nobody_learns_the_conversations_of_others_that_have_the_same_text(store: SQLiteStore):
+    shared = by_ref("the same for both")
+    store.keep(OWNER, "mine", shared)
+    store.keep(OTHER, "theirs", shared)
+    for owner, name in ((OWNER, "mine"), (OTHER, "theirs")):
+        assert [hit.conversation for hit in store.search("same", owner).hits] == [name]
+        edit = RecordedEdit("stale", name, "", 9, *shared)
+        store.record(record(name, owner=owner, conversation="both", edits=(edit,)))
+        store.keep(owner, "both", shared)
+    assert store.flush()
+    for owner, name in ((OWNER, "mine"), (OTHER, "theirs")):
+        (hit,) = store.search("same", owner, conversation="both").hits
+        assert hit.place == name
 
 
 def test_retention_takes_words_out_of_the_bytes_of_the_index(
@@ -258,7 +279,7 @@ def test_a_damaged_index_costs_nothing_but_time(store: SQLiteStore, damage: str)
     store.keep(OWNER, "c1", texts)
     found(store, "src")
     file = index_file(store)
-    with search_index.contextlib.closing(search_index.sqlite3.connect(file)) as connection:
+    with contextlib.closing(sqlite3.connect(file)) as connection:
         if damage == "version":
             connection.execute("PRAGMA user_version = 77")
         elif damage == "no table":

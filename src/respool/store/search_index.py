@@ -53,10 +53,6 @@ class UnsearchablePattern(RespoolError):
     """The pattern has no term to search for, or is too long."""
 
 
-class _DeletedMeanwhile(Exception):
-    """The store has deleted something since texts were read."""
-
-
 class Snippet(Struct, frozen=True, gc=False):
     """The line of a hit."""
 
@@ -189,11 +185,11 @@ class SearchIndex:
 
         return self._run("BEGIN", work) or Candidates()
 
-    def add(self, read: Callable[[], Mapping[str, str]], is_current: Callable[[], bool]) -> bool:
-        """Index texts, unless something was deleted since they were read; False: they are not.
+    def add(self, read: Callable[[], Mapping[str, str]]) -> bool:
+        """Index the texts that `read` returns; False: they are not indexed.
 
-        `forget` deletes rows of the store before this file, which is open here before the texts are
-        read: what is written after the check goes into the deleted file.
+        They are read when this file is open and locked. So what is deleted from the store meanwhile
+        goes: `forget` deletes this file after the rows, and `discard_missing` waits for the lock.
         """
         if not has_fts5():
             return False
@@ -201,8 +197,6 @@ class SearchIndex:
         def work(connection: sqlite3.Connection) -> bool:
             for ref, text in read().items():
                 _insert(connection, ref, text)
-            if not is_current():
-                raise _DeletedMeanwhile
             return True
 
         return self._run("BEGIN IMMEDIATE", work) or False
@@ -241,8 +235,8 @@ class SearchIndex:
                 found = work(connection)
                 connection.execute("COMMIT")
                 return found
-        except (_DeletedMeanwhile, OSError):
-            return None  # closing has rolled it back
+        except OSError:
+            return None
         except sqlite3.Error as error:
             if _is_damage(error):
                 with contextlib.suppress(OSError):

@@ -233,12 +233,8 @@ class SQLiteStore:
         until = time.monotonic() + _INDEX_SECONDS
         with contextlib.suppress(StoreUnavailable):
             for at in range(0, len(refs), _SCANNED_AT_ONCE):
-                stamp = self._database.read(self._stamp)
                 some = refs[at : at + _SCANNED_AT_ONCE]
-                is_done = self._index.add(
-                    lambda some=some: self._read_texts(some, None),
-                    lambda stamp=stamp: self._database.read(self._stamp) == stamp,
-                )
+                is_done = self._index.add(lambda some=some: self._read_texts(some, None))
                 if not is_done or time.monotonic() > until:
                     break
 
