@@ -24,7 +24,7 @@ from .compaction.memo import Memo
 from .compaction.projection import originals_at_end, project
 from .compaction.state import LazyOriginals, Prefix, State
 from .compaction.window import is_output_sensitive, is_valid_for_output
-from .edits import Edit, touched_parts
+from .edits import Edit, Replace, touched_parts
 from .facts import BreakpointMode, Facts
 from .history.refetches import Refetch
 from .limits import (
@@ -38,6 +38,7 @@ from .limits import (
 from .loops import advice
 from .passes import Pass
 from .passes.base import View
+from .passes.fold_exchanges import describe_exchanges
 from .passes.protections import Protections
 from .plugins import pass_token
 from .policy import Policy
@@ -173,6 +174,25 @@ class FoldedRequest(Struct, frozen=True):
             for at in touched_parts(edit, self.state.transcript)
         ]
         return max(texts, key=len, default="")
+
+    def edited_call(self, edit: Edit) -> tuple[str, str]:
+        """The tool and the target of the call that an edit changes; empty: none, or several."""
+        transcript, uses = self.state.transcript, self.state.analysis.ledger.uses
+        if isinstance(edit, Replace) and len(edit.stands_for) > 1:
+            return "", ""
+        touched = touched_parts(edit, transcript)
+        found = {transcript.exchange_of[at] for at in touched} - {-1}
+        if len(found) != 1:
+            return "", ""
+        ordinal = found.pop()
+        use = uses[ordinal] if ordinal < len(uses) else None
+        target = use and (use.target or (use.reads[0].path if use.reads else ""))
+        return transcript.parts[transcript.exchanges[ordinal].call].name, target or ""
+
+    def describe_calls(self, max_tokens: int) -> str:
+        """All calls that have a result, as a summary of them would be; empty: there are none."""
+        view = View(self.state, self.context, "epoch", len(self.state.transcript.parts))
+        return describe_exchanges(view, max_tokens)
 
     def last_refetched(self) -> list[Refetch]:
         """The latest results that bring again what had been taken out of earlier ones."""

@@ -1,4 +1,4 @@
-"""`respool expand` and `respool forget`: output, messages and refusals."""
+"""`respool expand`, `respool search` and `respool forget`: output, messages and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from respool.cli import main
 from respool.markers import reference
-from respool.store import SQLiteStore
+from respool.store import RecordedEdit, SQLiteStore
 from tests.store.support import OTHER, OWNER, by_ref, bytes_of, record
 
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
@@ -157,6 +157,71 @@ class TestAStoreThatIsNotThere:
         assert result.exit_code == 2
         assert "it is damaged" in result.stderr
         assert [file.name for file in path.parent.iterdir()] == ["respool.db"]
+
+
+class TestSearch:
+    def test_lists_references_sources_and_lines(self, path: Path):
+        result = run("search", "log! 7")
+        assert result.exit_code == 0
+        head, line = result.stdout.splitlines()
+        assert head.startswith(f"{REF}  20")
+        assert head.endswith("Z  conversation c1")
+        assert line == "  line 7: line 7 of a log!"
+
+    def test_says_so_when_there_is_more(self, path: Path):
+        result = run("search", "of", "--limit", "1")
+        assert result.stdout.count("conversation") == 1
+        assert "There are more than 1; --limit lists more of them." in result.stderr
+        assert len(json.loads(run("search", "of", "--json").stdout)) == 2
+
+    def test_as_json(self, path: Path):
+        found = json.loads(run("search", "another", "--json", "--conversation", "c2").stdout)
+        (hit,) = found
+        assert hit.pop("time").endswith("Z")
+        assert hit == {
+            "ref": reference("of another key"),
+            "conversation": "c2",
+            "tool": "",
+            "target": "",
+            "reason": "",
+            "place": "",
+            "line": 1,
+            "snippet": "of another key",
+        }
+
+    @pytest.mark.parametrize("options", [("--json",), ()])
+    def test_ends_with_status_1_if_there_is_nothing(self, path: Path, options: tuple[str, ...]):
+        result = run("search", "key", "--conversation", "c1", *options)
+        assert result.exit_code == 1
+        assert result.stdout == ("[]\n" if options else "")
+
+    def test_cannot_steer_a_terminal(self, path: Path):
+        store = SQLiteStore(path)
+        hostile = "\x1b[2J\x1b]0;\x07needle\r\x9b \ud83d\n"
+        store.keep(OWNER, "c\x1b1", by_ref(hostile))
+        edit = RecordedEdit(
+            "stale", "m\n[1]", "", 1, reference(hostile), tool="\x07", target="a\nb"
+        )
+        store.record(record("r9", conversation="c\x1b1", edits=(edit,)))
+        store.close()
+        head, source, line = run("search", "needle").stdout.splitlines()
+        assert head.endswith("conversation c\\x1b1")
+        assert source == "  \\x07 a b: stale at m [1]"
+        assert line == "  line 1: \\x1b]0;\\x07needle\\r\\x9b \\ud83d"
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((" ",), "The pattern has nothing to search for"),
+            (("x", "--limit", "0"), "--limit"),
+            (("x", "--store", "/nowhere/respool.db"), "There is no store at /nowhere/respool.db"),
+        ],
+    )
+    def test_refuses_in_a_sentence(self, path: Path, arguments: tuple[str, ...], said: str):
+        result = run("search", *arguments)
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert result.stdout == ""
 
 
 class TestForget:

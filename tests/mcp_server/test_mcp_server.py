@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import respool
 from respool import Policy
@@ -36,7 +37,7 @@ from tests.store.support import OTHER, OWNER, SOURCE, by_ref, record
 from tests.support.formats import FORMATS, Exchange, request, results
 from tests.tools.test_expand_tool import STUB, offering
 
-EXPAND, HISTORY = "respool_expand", "respool_history"  # as the server names its tools
+EXPAND, HISTORY, SEARCH = "respool_expand", "respool_history", "respool_search"
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
 LONG = "".join(f"{number} is the number of this line\n" for number in range(1, 5_001))
 WIDE = '{"rows":[' + ",".join(str(number) for number in range(20_000)) + "]}"
@@ -53,6 +54,7 @@ def path(tmp_path: Path) -> Path:
     store.keep(OTHER, "c2", by_ref("of another key"))
     now = time.time()
     edit = RecordedEdit("stale", "messages[3]", "read again at messages[9]", 600, REF)
+    edit = replace(edit, tool="Read", target="a.log")
     store.record(record("r1", time=now - 9, edits=(edit,)))
     store.record(record("r2", time=now - 5, edits=(), saved=0, fallback="late: over 3 s"))
     store.record(record("r3", time=now, conversation="c2", owner=OTHER, model="another", edits=()))
@@ -89,11 +91,9 @@ def said(result: Any) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
-async def it_offers_two_tools_that_only_read(asking: Client) -> None:
+async def it_offers_three_tools_that_only_read(asking: Client) -> None:
     tools = (await asking.list_tools()).tools
-    assert (
-        [tool.name for tool in tools] == [EXPAND, HISTORY] == ["respool_expand", "respool_history"]
-    )
+    assert [tool.name for tool in tools] == [EXPAND, HISTORY, SEARCH]
     for tool in tools:
         hints = tool.annotations
         assert hints is not None
@@ -156,7 +156,7 @@ async def what_was_asked_for_is_given_and_what_is_wrong_is_said(asking: Client) 
         assert "Traceback" not in said(result)[0]
     result = await asking.call_tool("respool_nothing", {})
     assert result.is_error
-    assert "there are respool_expand, respool_history" in said(result)[0]
+    assert "there are respool_expand, respool_history, respool_search" in said(result)[0]
 
 
 async def a_large_original_is_given_in_pages_that_add_up_to_it(asking: Client, text: str) -> None:
@@ -195,15 +195,41 @@ async def history_names_conversations_requests_edits_and_references(asking: Clie
     assert "No request of a conversation 'c9' is recorded" in said(unknown)[0]
 
 
+async def search_names_references_sources_and_lines(asking: Client) -> None:
+    for _ in range(2):  # the second time by the index
+        listed, remark = said(await asking.call_tool(SEARCH, {"pattern": '7 "of a LOG!"'}))
+        source, line = listed.splitlines()
+        assert source.startswith(f"ref {REF}  ")
+        assert source.endswith("  conversation c1  Read a.log  stale at messages[3]")
+        assert line == "  line 7: line 7 of a log!"
+        assert remark == "The latest first. respool_expand gives each back by its ref."
+        both = said(await asking.call_tool(SEARCH, {"pattern": "of", "limit": 1}))
+        assert both[1].endswith("There are more; raise limit, or give more words.")
+    latest = said(await asking.call_tool(SEARCH, {"pattern": "key", "conversation": "latest"}))
+    assert f"ref {reference('of another key')}" in latest[0]
+    nothing = await asking.call_tool(SEARCH, {"pattern": "key", "conversation": "c1"})
+    assert (said(nothing)[0][:31], nothing.is_error) == ("No original has all of these wo", False)
+    for asked, sentence in (
+        ({}, "Give a pattern"),
+        ({"pattern": " "}, "The pattern has nothing to search for"),
+        ({"pattern": "x" * 2_000}, "The pattern has 2,000 characters; allowed are 1,000."),
+        ({"pattern": "x", "limit": 0}, "limit=0 is not allowed"),
+    ):
+        refused = await asking.call_tool(SEARCH, asked)
+        assert refused.is_error
+        assert sentence in said(refused)[0]
+
+
 def test_what_it_offers_and_answers(path: Path):
     """One process for all that changes nothing: it takes a second to start."""
 
     async def act(asking: Client) -> None:
-        await it_offers_two_tools_that_only_read(asking)
+        await it_offers_three_tools_that_only_read(asking)
         await what_was_asked_for_is_given_and_what_is_wrong_is_said(asking)
         for text in (LONG, WIDE):
             await a_large_original_is_given_in_pages_that_add_up_to_it(asking, text)
         await history_names_conversations_requests_edits_and_references(asking)
+        await search_names_references_sources_and_lines(asking)
 
     ask(path, act)
 

@@ -268,6 +268,11 @@ class TestTheColdCache:
             assert [one.made for one in every] == [0, *[1] * 6]
             edits = [edit for one in every for edit in store.edits(one.id, None) or ()]
             told.append([(edit.place, edit.ref) for edit in edits])
+            assert {edit.tool for edit in edits} == {"shell"}
+            assert sorted(edit.target for edit in edits) == [f"make {at}" for at in range(6)]
+            words = (store.original(edits[3].ref, "owner") or "").split()
+            hits = store.search(words[0], "owner").hits
+            assert [one.target for one in hits if one.ref == edits[3].ref] == [edits[3].target]
             store.close()
         assert told[0] == told[1]
         assert len(set(told[0])) == len(told[0]) == 6

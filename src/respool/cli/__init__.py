@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .brief import brief
 from .check import check
 from .compact import compact
 from .console import CommandGroup
@@ -19,6 +20,7 @@ from .loops import loops
 from .mcp import mcp
 from .replay import replay
 from .run import run
+from .search import search
 from .serve import serve
 from .settings import settings
 from .stats import stats
@@ -57,8 +59,8 @@ def main() -> None:
     respool run -- claude runs an agent with it.
 
     FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
-    it from standard input. Exit status: 0 on success, 1 when check or doctor found problems, 2
-    when the input or an option cannot be used.
+    it from standard input. Exit status: 0 on success, 1 when check or doctor found problems or
+    search nothing, 2 when the input or an option cannot be used.
     """
 
 
@@ -79,6 +81,7 @@ for _command in (
     check,
     replay,
     loops,
+    brief,
     run,
     serve,
     status,
@@ -87,6 +90,7 @@ for _command in (
     doctor,
     mcp,
     expand,
+    search,
     forget,
     demo,
     settings,

@@ -144,7 +144,7 @@ def _scan_transcript(file: str, tools: Tools) -> tuple[_Scan, str]:
     """Find the loops of each conversation in a file; if it has none, say why."""
     found: list[_LoopEntry] = []
     conversations, calls, why = 0, 0, ""
-    for one in _read_sessions(file):
+    for one in read_sessions(file):
         if isinstance(one, Skipped):
             why = "" if one.reason == UNKNOWN_AGENT else f" ({one.reason})"
             continue
@@ -154,7 +154,8 @@ def _scan_transcript(file: str, tools: Tools) -> tuple[_Scan, str]:
     return _Scan(found, conversations, calls), why
 
 
-def _read_sessions(file: str) -> Iterator[RecordedSession | Skipped]:
+def read_sessions(file: str) -> Iterator[RecordedSession | Skipped]:
+    """Read the conversations of a transcript; nothing if there is no such file."""
     path = Path(file)
     if "\0" in file or not path.is_file():
         return

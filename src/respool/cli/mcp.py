@@ -21,10 +21,10 @@ _TERMINAL_HINT = (
 @click.option(
     "--expand-only",
     is_flag=True,
-    help="Offer respool_expand alone, without the history of conversations.",
+    help="Offer respool_expand alone, without search and history.",
 )
 def mcp(store_file: str | None, *, expand_only: bool) -> None:
-    """Let an agent expand originals by itself.
+    """Let an agent expand and find originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
     Claude Code: claude mcp add respool -- respool mcp. For others: docs/operate/mcp.md.

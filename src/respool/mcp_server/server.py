@@ -1,4 +1,4 @@
-"""MCP server with two tools that read the store and change nothing."""
+"""MCP server with three tools that read the store and change nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ from msgspec import Struct
 
 from ..errors import RespoolError
 from ..line_search import Unsearchable, searcher
-from ..store import ConversationSummary, RecordedEdit, RequestRecord, Store
+from ..store import (
+    ConversationSummary,
+    RecordedEdit,
+    RequestRecord,
+    SearchHit,
+    Store,
+    UnsearchablePattern,
+)
 
 MAX_ANSWER_CHARS: Final = (
     40_000  # characters, about 10,000 tokens; agents truncate longer answers themselves
@@ -279,9 +286,42 @@ def _format_time(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+_DEFAULT_HITS: Final = 10
+
+
+def answer_search(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Answer `respool_search`: originals that have all words of a pattern."""
+    pattern, name = parse_text(arguments, "pattern"), parse_text(arguments, "conversation")
+    if pattern is None:
+        raise ToolCallError("Give a pattern: one or more words to search for.")
+    skip = parse_number(arguments, "skip", 0, 0)
+    limit = min(_MAX_ROWS, parse_number(arguments, "limit", _DEFAULT_HITS, 1))
+    conversation = None if name is None else _resolve_name(store, name)
+    try:
+        found = store.search(pattern, None, conversation=conversation, limit=limit)
+    except UnsearchablePattern as error:
+        raise ToolCallError(str(error)) from None
+    if not found.hits:
+        return ToolAnswer("", "No original has all of these words; try fewer or shorter ones.")
+    more = " There are more; raise limit, or give more words." if found.has_more else ""
+    remark = f"The latest first. {EXPAND_TOOL} gives each back by its ref.{more}"
+    return paginate(
+        "".join(f"{line}\n" for hit in found.hits for line in _hit_lines(hit)), skip, remark
+    )
+
+
+def _hit_lines(hit: SearchHit) -> Iterator[str]:
+    """Lines of a hit: its source, and what is around it."""
+    call = f"  {hit.tool} {hit.target}".rstrip()
+    edit = f"  {hit.reason} at {hit.place}" if hit.reason else ""
+    yield f"ref {hit.ref}  {_format_time(hit.time)}  conversation {hit.conversation}{call}{edit}"
+    yield f"  line {hit.line}: {hit.snippet}"
+
+
 SERVER_NAME: Final = "respool"
 EXPAND_TOOL: Final = "respool_expand"  # respool.tools.identity recognizes it with any prefix
 HISTORY_TOOL: Final = "respool_history"
+SEARCH_TOOL: Final = "respool_search"
 
 _log = logging.getLogger(__name__)
 _INSTRUCTIONS: Final = (
@@ -320,7 +360,28 @@ _HISTORY_INPUT: Final = {
         "skip": _SKIP_INPUT,
     },
 }
-_HANDLERS: Final = {EXPAND_TOOL: answer_expand, HISTORY_TOOL: answer_history}
+_SEARCH_INPUT: Final = {
+    "type": "object",
+    "properties": {
+        "pattern": {
+            "type": "string",
+            "description": "Words that the original has, in any case and order, with their "
+            'punctuation; "between double quotes" in this order.',
+        },
+        "conversation": {
+            "type": "string",
+            "description": 'Only in this one: its name, or "latest".',
+        },
+        "limit": {"type": "integer", "minimum": 1, "description": "How many to list."},
+        "skip": _SKIP_INPUT,
+    },
+    "required": ["pattern"],
+}
+_HANDLERS: Final = {
+    EXPAND_TOOL: answer_expand,
+    HISTORY_TOOL: answer_history,
+    SEARCH_TOOL: answer_search,
+}
 
 
 def _read_only(title: str) -> ToolAnnotations:
@@ -348,6 +409,13 @@ TOOL_DEFINITIONS: Final = (
         "each request with its tokens and its edits, and the reference of each original.",
         input_schema=_HISTORY_INPUT,
         annotations=_read_only("See what was compacted"),
+    ),
+    Tool(
+        name=SEARCH_TOOL,
+        description="Find what respool took out of this or an earlier conversation, by words in "
+        "it: the reference of each original, where it came from, and the line of the hit.",
+        input_schema=_SEARCH_INPUT,
+        annotations=_read_only("Search the originals"),
     ),
 )
 

@@ -467,6 +467,18 @@ def _fold_offer(view: View, tiers: FoldThresholds, group: FoldGroup) -> Offer:
     return Offer("drop", edit, also=others)
 
 
+def describe_exchanges(view: View, max_tokens: int) -> str:
+    """The summary of all exchanges as one batch; empty if there are none.
+
+    Changed files and open errors may exceed `max_tokens`.
+    """
+    members = [one.ordinal for one in view.transcript.exchanges if one.result is not None]
+    if not members:
+        return ""
+    calls, count = _call_summaries(view, members), view.counter.count
+    return describe_batch(calls, max(max_tokens, min_batch_tokens(calls, count)), count)
+
+
 def _call_summaries(view: View, members: Sequence[int]) -> list[CallSummary]:
     exchanges = view.transcript.exchanges
     reasons = _stated_reasons(view, exchanges[members[0]].unit, exchanges[members[-1]].unit)

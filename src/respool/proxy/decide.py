@@ -376,6 +376,7 @@ class Decider:
     ) -> Decision:
         request = turn.request
         turn.conversation.bytes_per_token = len(request.body) / max(1, folded.tokens_before)
+        new = turn.conversation.new_edits(folded.edits, folded.edition)
         return Decision(
             kind="projection",
             body=None if body is request.body else body,
@@ -389,7 +390,8 @@ class Decider:
             epochs=folded.epochs,
             edits=folded.edits,
             edition=folded.edition,
-            dropped=self._dropped(turn, folded),
+            dropped=_dropped(folded, new),
+            calls=_calls(folded, new),
             findings=Findings(
                 repairs=repairs,
                 failures=folded.failures,
@@ -411,14 +413,6 @@ class Decider:
             terms=turn.history.terms(),
             output=output,
         )
-
-    def _dropped(self, turn: Turn, folded: FoldedRequest) -> dict[str, str]:
-        """References of the texts that new edits remove without a replacement, by place."""
-        return {
-            str(edit.ref): reference(folded.dropped_text(edit))
-            for edit in turn.conversation.new_edits(folded.edits, folded.edition)
-            if isinstance(edit, DropExchange | DropReasoning)
-        }
 
     # --- what is sent besides --------------------------------------------------------------
 
@@ -586,6 +580,25 @@ def _surely_fits(turn: Turn) -> bool:
 def _replacements(edits: Iterable[Edit]) -> dict[str, str]:
     """The texts that replace others, by reference, to be shown beside the originals."""
     return {reference(one.text): one.text for one in edits if isinstance(one, Replace)}
+
+
+def _dropped(folded: FoldedRequest, new: Iterable[Edit]) -> dict[str, str]:
+    """References of the texts that edits remove without a replacement, by place."""
+    return {
+        str(edit.ref): reference(folded.dropped_text(edit))
+        for edit in new
+        if isinstance(edit, DropExchange | DropReasoning)
+    }
+
+
+def _calls(folded: FoldedRequest, new: Iterable[Edit]) -> dict[str, tuple[str, str]]:
+    """Tool and target of the calls that edits change, by place."""
+    calls = ((str(edit.ref), *folded.edited_call(edit)) for edit in new)
+    return {
+        place: (tool[:_MAX_NAME_CHARS], target[:_MAX_NAME_CHARS])
+        for place, tool, target in calls
+        if tool
+    }
 
 
 def _changes_content(edits: Iterable[Edit]) -> bool:

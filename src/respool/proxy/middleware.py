@@ -103,6 +103,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     edits: tuple[Edit, ...] = ()
     edition: int = 0  # the same number for the very same edits; 0: not known
     dropped: Mapping[str, str] = {}  # by place: references of what new edits removed
+    calls: Mapping[str, tuple[str, str]] = {}  # by place: tool and target that new edits changed
     findings: Findings = Findings()
 
 

@@ -148,7 +148,7 @@ class Recorder:
             failures=dict(decision.findings.failures),
             refetched=decision.findings.refetched,
             loops=decision.findings.loops,
-            edits=tuple(_edit_made(edit, decision.dropped) for edit in flight.new_edits),
+            edits=tuple(_edit_made(edit, decision) for edit in flight.new_edits),
             edited=len(decision.edits),
             terms=decision.identity.terms,
             sent_as="original" if is_original else "projection",
@@ -188,11 +188,19 @@ def _ids() -> Iterator[str]:
         yield from (drawn[at : at + _ID_CHARS] for at in range(0, len(drawn), _ID_CHARS))
 
 
-def _edit_made(edit: Edit, dropped: Mapping[str, str]) -> RecordedEdit:
+def _edit_made(edit: Edit, decision: Decision) -> RecordedEdit:
     place = str(edit.ref)
-    before = edit.original if isinstance(edit, Replace) else dropped.get(place, "")
-    after = reference(edit.text) if isinstance(edit, Replace) else ""
-    return RecordedEdit(edit.reason, place, edit.evidence, getattr(edit, "saved", 0), before, after)
+    tool, target = decision.calls.get(place, ("", ""))
+    return RecordedEdit(
+        reason=edit.reason,
+        place=place,
+        evidence=edit.evidence,
+        saved=getattr(edit, "saved", 0),
+        ref=edit.original if isinstance(edit, Replace) else decision.dropped.get(place, ""),
+        after=reference(edit.text) if isinstance(edit, Replace) else "",
+        tool=tool,
+        target=target,
+    )
 
 
 def _mode(flight: InFlight) -> RequestMode:

@@ -12,6 +12,8 @@ from .base import (
     RequestLineage,
     RequestMode,
     RequestRecord,
+    SearchHit,
+    SearchResult,
     SentAs,
     SentRequest,
     Store,
@@ -19,6 +21,7 @@ from .base import (
     UnavailableReason,
 )
 from .retention import Retention, store_path
+from .search_index import UnsearchablePattern
 from .sqlite import SQLiteStore
 
 __all__ = [
@@ -33,6 +36,8 @@ __all__ = [
     "RejectedRequest",
     "Retention",
     "SQLiteStore",
+    "SearchHit",
+    "SearchResult",
     "PriorRequests",
     "SentAs",
     "Store",
@@ -40,5 +45,6 @@ __all__ = [
     "PeriodTotal",
     "Usage",
     "UnavailableReason",
+    "UnsearchablePattern",
     "store_path",
 ]

@@ -109,6 +109,8 @@ class RecordedEdit(Struct, frozen=True, gc=False):
     saved: int = 0
     ref: str = ""  # reference of the replaced text; empty if it is not kept
     after: str = ""  # reference of the new text; empty if it is not kept
+    tool: str = ""  # the call whose result or arguments it changed; empty: none
+    target: str = ""  # of the call: a path or a command
 
 
 class RefetchedResult(Struct, frozen=True, gc=False):
@@ -258,6 +260,28 @@ class RejectedRequest(Struct, frozen=True, kw_only=True):
     version: str = ""  # of respool
 
 
+class SearchHit(Struct, frozen=True, kw_only=True):
+    """An original with all terms of a pattern."""
+
+    ref: str
+    conversation: str
+    time: float  # when this conversation stored it
+    line: int  # of the first hit, counted from 1
+    snippet: str  # what is around it
+    tool: str = ""  # the call whose result or arguments it was; empty: not recorded
+    target: str = ""  # of the call: a path or a command
+    reason: str = ""  # of the edit that took it out
+    place: str = ""  # where it was in the request
+
+
+class SearchResult(Struct, frozen=True):
+    """The latest hits of a search."""
+
+    hits: tuple[SearchHit, ...] = ()
+    has_more: bool = False  # the limit was reached, and more may fit
+    note: str = ""  # why the search was slow
+
+
 class ForgetResult(Struct, frozen=True):
     """Counts of the rows that `forget` deleted."""
 
@@ -292,6 +316,12 @@ class Store(Protocol):
 
     def originals(self, owner: str | None) -> Mapping[str, str]:
         """Lazy mapping of all that this owner may read, for `respool.expand`."""
+        ...
+
+    def search(
+        self, pattern: str, owner: str | None, *, conversation: str | None = None, limit: int = 20
+    ) -> SearchResult:
+        """Return the originals that have all terms of a pattern and this owner may read."""
         ...
 
     def facts(self, conversation: str) -> Facts:

@@ -96,6 +96,7 @@ _PARENT_COLUMN: Migration = (
 MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN)
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")
+SEARCH_SUFFIXES = ("-search", "-search-journal")  # of the search index
 _SQLITE_HEADER = b"SQLite format 3\0"  # magic bytes
 _VERSION_OFFSET, _APPLICATION_OFFSET = 60, 68  # in the header, four bytes each
 _HEADER_BYTES = _APPLICATION_OFFSET + 4
@@ -422,7 +423,7 @@ def _create_folder(folder: Path) -> None:
 
 def _create_file(path: Path) -> None:
     """Create an empty file and remove side files of a deleted one."""
-    for ending in SIDE_FILE_SUFFIXES:
+    for ending in (*SIDE_FILE_SUFFIXES, *SEARCH_SUFFIXES):
         side_file(path, ending).unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     _sync_folder(path.parent)

@@ -10,6 +10,7 @@ process, and a new file has another stamp.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 import zlib
@@ -185,6 +186,41 @@ def read_original(connection: sqlite3.Connection, ref: str, owner: str | None) -
     if reference(text) != ref:
         raise DamagedData(f"{ref} leads to another text")
     return text
+
+
+def read_originals(
+    connection: sqlite3.Connection, refs: Iterable[str], owner: str | None
+) -> dict[str, str]:
+    """Return the texts that this owner may read, without damaged ones."""
+    found: dict[str, str] = {}
+    for ref in refs:
+        with contextlib.suppress(DamagedData):
+            text = read_original(connection, ref, owner)
+            if text is not None:
+                found[ref] = text
+    return found
+
+
+class KeptOriginal(Struct, frozen=True, gc=False):
+    """An original of a conversation."""
+
+    ref: str
+    conversation: str
+    time: float
+
+
+def kept_originals(
+    connection: sqlite3.Connection, owner: str | None, conversation: str | None
+) -> list[KeptOriginal]:
+    """Return each original that an owner may read, in its latest conversation, the latest first."""
+    rows = connection.execute(
+        """SELECT k.ref, c.name, max(k.time) FROM kept k
+        JOIN conversations c ON c.id = k.conversation
+        WHERE (?1 IS NULL OR c.owner = ?1) AND (?2 IS NULL OR c.name = ?2)
+        GROUP BY k.ref ORDER BY 3 DESC, k.ref""",  # the name is of the row with max(time)
+        (owner, conversation),
+    )
+    return [KeptOriginal(*row) for row in rows]
 
 
 def readable_refs(connection: sqlite3.Connection, owner: str | None) -> list[str]:

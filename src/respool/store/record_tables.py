@@ -283,6 +283,25 @@ def read_edits(
     return _decode_edits(*rows[0]) if rows else None
 
 
+def read_sources(
+    connection: sqlite3.Connection, conversation: str, owner: str | None
+) -> dict[str, RecordedEdit]:
+    """Return the first edit for each text of a conversation that an edit replaced or wrote."""
+    rows = connection.execute(
+        """SELECT r.packing, r.edits, r.size FROM requests r
+        JOIN conversations c ON c.id = r.conversation
+        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.made ORDER BY r.time, r.rowid""",
+        (conversation, owner),
+    )
+    found: dict[str, RecordedEdit] = {}
+    for row in rows:
+        for edit in _decode_edits(*row):
+            for ref in (edit.ref, edit.after):
+                if ref:
+                    found.setdefault(ref, edit)
+    return found
+
+
 def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, ...]:
     """Decode edits; empty if they are damaged."""
     try:

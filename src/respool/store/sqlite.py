@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -12,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..facts import Facts
+from ..markers import find_marker
 from . import originals as texts
 from . import record_tables
 from .base import (
@@ -23,6 +25,8 @@ from .base import (
     RejectedRequest,
     RequestLineage,
     RequestRecord,
+    SearchHit,
+    SearchResult,
     StoreUnavailable,
     UnavailableReason,
 )
@@ -41,12 +45,15 @@ from .retention import (
     trust_time,
     vacuum,
 )
+from .search_index import NO_FTS5, SearchIndex, SearchTerms, Snippet, has_fts5
 
 _REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _LOCK_TIMEOUT = 2.0  # seconds; the longest wait for another process
 _CLOSE_TIMEOUT = 5.0
 _STEP_INTERVAL = 0.1  # seconds between steps, so that other writers get a turn
 _ROUND_INTERVAL = 600.0
+_SCANNED_AT_ONCE = 100  # originals read in one query of a search
+_INDEX_SECONDS = 2.0  # spent on the index at the end of a search
 
 
 class SQLiteStore:
@@ -74,6 +81,8 @@ class SQLiteStore:
         self._trusted = TrustedTime()  # by the last sweep
         self._database = Database(self.path, wait, create=create, salt=salt)
         self._reference_cache = ReferenceCache()
+        self._index = SearchIndex(self.path)
+        self._pruned = b""  # the stamp for which the index holds no deleted original
         self._queue = RecordQueue(self._write_records, self._maintain)
 
     def salt(self) -> bytes:
@@ -149,6 +158,85 @@ class SQLiteStore:
     def refs(self, owner: str | None) -> list[str]:
         """Return every reference that this owner can read."""
         return self._database.read(lambda c: texts.readable_refs(c, owner))
+
+    def search(
+        self, pattern: str, owner: str | None, *, conversation: str | None = None, limit: int = 20
+    ) -> SearchResult:
+        """Return the originals that have all terms of a pattern and this owner may read.
+
+        The latest come first. A shortened text is left out if its original fits too.
+        """
+        terms = SearchTerms(pattern)
+        kept = self._database.read(lambda c: texts.kept_originals(c, owner, conversation))
+        known = self._index.candidates(terms)
+        found: list[tuple[texts.KeptOriginal, Snippet]] = []
+        for one, text in self._read_in_order(
+            [one for one in kept if known.can_fit(one.ref)], owner
+        ):
+            snippet = terms.find(text)
+            if snippet is not None and not self._has_fitting_original(text, terms, owner):
+                found.append((one, snippet))
+                if len(found) > limit:
+                    break
+        self._extend_index([one.ref for one in reversed(kept) if one.ref not in known.indexed])
+        hits = self._with_sources(found[:limit], owner)
+        return SearchResult(hits, len(found) > limit, "" if has_fts5() else NO_FTS5)
+
+    def _read_in_order(
+        self, kept: Sequence[texts.KeptOriginal], owner: str | None
+    ) -> Iterator[tuple[texts.KeptOriginal, str]]:
+        for at in range(0, len(kept), _SCANNED_AT_ONCE):
+            some = kept[at : at + _SCANNED_AT_ONCE]
+            held = self._read_texts([one.ref for one in some], owner)
+            yield from ((one, held[one.ref]) for one in some if one.ref in held)
+
+    def _read_texts(self, refs: Sequence[str], owner: str | None) -> dict[str, str]:
+        return self._database.read(lambda c: texts.read_originals(c, refs, owner))
+
+    def _has_fitting_original(self, text: str, terms: SearchTerms, owner: str | None) -> bool:
+        """Check if the marker in a text leads to another one that fits."""
+        marker = find_marker(text)
+        original = None if marker is None else self.original(marker.ref, owner)
+        return original is not None and terms.find(original) is not None
+
+    def _with_sources(
+        self, found: Sequence[tuple[texts.KeptOriginal, Snippet]], owner: str | None
+    ) -> tuple[SearchHit, ...]:
+        """Return the hits with what the records say of them."""
+        sources: dict[str, dict[str, RecordedEdit]] = {}
+        nothing = RecordedEdit("", "")
+        hits: list[SearchHit] = []
+        for kept, snippet in found:
+            name = kept.conversation
+            if name not in sources:
+                sources[name] = self._database.read(
+                    lambda c, name=name: record_tables.read_sources(c, name, owner)
+                )
+            edit = sources[name].get(kept.ref, nothing)
+            hits.append(
+                SearchHit(
+                    ref=kept.ref,
+                    conversation=name,
+                    time=kept.time,
+                    line=snippet.line,
+                    snippet=snippet.text,
+                    tool=edit.tool,
+                    target=edit.target,
+                    reason=edit.reason,
+                    place=edit.place,
+                )
+            )
+        return tuple(hits)
+
+    def _extend_index(self, refs: Sequence[str]) -> None:
+        """Index some originals, for the next search."""
+        until = time.monotonic() + _INDEX_SECONDS
+        with contextlib.suppress(StoreUnavailable):
+            for at in range(0, len(refs), _SCANNED_AT_ONCE):
+                some = refs[at : at + _SCANNED_AT_ONCE]
+                is_done = self._index.add(lambda some=some: self._read_texts(some, None))
+                if not is_done or time.monotonic() > until:
+                    break
 
     def facts(self, conversation: str) -> Facts:
         """Return the facts of a conversation, from all processes."""
@@ -249,8 +337,9 @@ class SQLiteStore:
         if owner is conversation is before is None:
             for file in self.quarantined_files():
                 file.unlink(missing_ok=True)
+        without_index = self._delete_index()  # after the rows: see SearchIndex.add
         try:
-            return replace(gone, erased=self._database.run_exclusive(vacuum))
+            return replace(gone, erased=self._database.run_exclusive(vacuum) and without_index)
         except StoreUnavailable:
             return gone  # deleted, not erased
 
@@ -295,7 +384,21 @@ class SQLiteStore:
         if self.sweep():
             return _STEP_INTERVAL
         remove_old_files(self.quarantined_files(), self._retention, self._trusted)
+        self._prune_index()
         return _ROUND_INTERVAL
+
+    def _delete_index(self) -> bool:
+        try:
+            self._index.delete()
+        except OSError:  # Windows: another process has it open
+            return False
+        return True
+
+    def _prune_index(self) -> None:
+        """Take deleted originals out of the index, if something was deleted."""
+        stamp = self._database.read(self._stamp)
+        if stamp != self._pruned and self._index.discard_missing(lambda: self.refs(None)):
+            self._pruned = stamp
 
 
 class _OriginalMapping(Mapping[str, str]):
