@@ -202,7 +202,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base_urls, "_OPENCODE_MANAGED", tmp_path / "etc")
 
 
-# Which of them holds was seen with Claude Code 2.1.325 itself, but for those of the machine.
+# Which of them holds was seen with Claude Code 2.1.325 itself.
 @pytest.mark.parametrize(
     ("files", "words", "world", "origin"),
     [
