@@ -32,7 +32,7 @@ from tests.proxy.compaction import (
     compacting,
     request_body,
 )
-from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post
+from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post, until
 from tests.support.formats import FORMATS
 
 SNAPSHOT = Path(__file__).with_name("scripted_run.json")
@@ -145,9 +145,10 @@ class Scene:
         self._script[:] = answers or (plain(format),)
         key = KEYS.get(format, "authorization: Bearer one")
         raw = post(path or PATHS[format], body, key, *headers)
+        logged = len(self.one.standing.records)
         reply = await ask(self.one.standing.port, raw)
         self.replies.append(reply)
-        await asyncio.sleep(0.01)
+        await until(lambda: len(self.one.standing.records) > logged)
         return reply
 
     async def raw(self, raw: bytes, *answers: bytes, quiet: float = 5.0) -> None:
