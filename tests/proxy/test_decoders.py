@@ -32,7 +32,7 @@ ENCODERS = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
     "Deflate": bare_deflate,
-    "br": brotli.compress,
+    "br": lambda body: brotli.compress(body, quality=5),
     "zstd": zstandard.ZstdCompressor().compress,
     "x-gzip": lambda body: gzip.compress(body[:100]) + gzip.compress(body[100:]),
     "identity": bytes,
