@@ -8,5 +8,5 @@ THOROUGH = "THOROUGH" in os.environ
 
 
 def examples(full: int) -> int:
-    """So many with `make laws`; a third of them, from ten to fifty, in every run."""
-    return full if THOROUGH else min(50, max(10, full // 3))
+    """So many with `make laws`; a quarter of them, from eight to thirty, in every run."""
+    return full if THOROUGH else min(30, max(8, full // 4))

@@ -144,6 +144,7 @@ def test_thousands_of_calls_in_one_message(format: str, count: int) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_history_broken_everywhere_is_mended_in_linear_time(format: str, times: int) -> None:
     def repaired(body: bytes) -> None:
         out = respool.compact(body, format=format, memo=None)
@@ -172,6 +173,7 @@ def megabytes(count: int) -> bytes:
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 3), pytest.param(10, 100, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_hundred_megabytes(least: int, most: int) -> None:
     """They take about ten times as long as ten, and three as long as three of one."""
     few, many = megabytes(least), megabytes(most)

@@ -150,6 +150,7 @@ def hold_the_laws(case: str, format: str, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("preset", "format"), [*zip(SOURCES, FORMATS, strict=True)])
+@pytest.mark.slow
 def test_one_more_turn_costs_one_more_turn(preset: str, format: str):
     """Each in one format; `make bench` has all of them."""
     compact = under(Policy.preset(preset), format)

@@ -567,6 +567,7 @@ class TestBadInput:
         assert result.exit_code == 2
         assert "Usage: " in result.stderr
 
+    @pytest.mark.slow
     def test_takes_ten_thousand_calls_in_one_message(self):
         calls = [
             {"type": "tool_use", "id": f"t{k}", "name": "b", "input": {}} for k in range(10_000)

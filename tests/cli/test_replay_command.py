@@ -279,6 +279,7 @@ class TestBadInput:
         ],
     )
     @pytest.mark.parametrize("size", [2**28 + 2**20, pytest.param(2**31, marks=pytest.mark.slow)])
+    @pytest.mark.slow
     def test_a_file_of_two_gigabytes(self, tmp_path: Path, start: bytes, why: str, size: int):
         with (tmp_path / "huge.jsonl").open("wb") as file:
             file.write(start)

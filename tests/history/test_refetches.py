@@ -401,6 +401,7 @@ def test_spans_meet(one: Span, other: Span, meet: bool) -> None:
     assert one.overlaps(other) is other.overlaps(one) is meet
 
 
+@pytest.mark.slow
 def test_looking_stays_linear() -> None:
     def session(count: int) -> dict[str, Any]:
         did = [done for n in range(count) for done in (read("a", n + 1, n + 40), NOTE)]

@@ -668,6 +668,7 @@ def test_of_several_that_bring_the_same_the_latest_counts() -> None:
     assert found == {reference("one"): 2, reference("two"): 1}
 
 
+@pytest.mark.slow
 def test_asking_about_every_part_stays_linear() -> None:
     def look(view: View, policy: Policy) -> Iterator[Offer]:
         for position in view.fresh_results():

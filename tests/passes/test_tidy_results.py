@@ -308,6 +308,7 @@ def test_counted_lines_unfold_to_what_was_printed(lines: list[str]) -> None:
 @pytest.mark.parametrize(
     "piece", [ESC, f"{ESC}]", f"{ESC}[", " ", "\r", f"{ESC}]0;a", "\t\n", "x\r", "\n", f"{ESC}[1"]
 )
+@pytest.mark.slow
 def test_hostile_texts_take_no_longer(piece: str) -> None:
     start = time.process_time()
     _tidy(piece * (1_000_000 // len(piece)) + "x", use_of(RUN), 5)

@@ -122,6 +122,7 @@ class TestUpstream:
         drive(tmp_path, act, script=script)
 
 
+@pytest.mark.slow
 def test_two_hundred_streams_at_once(tmp_path: Path):
     events = [b"event: ping\ndata: {}\n\n"] * 5
     whole = b"".join(events)

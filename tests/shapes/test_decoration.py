@@ -287,6 +287,7 @@ def test_a_tool_of_ones_own_can_be_declared_to_number_lines() -> None:
 
 
 @pytest.mark.parametrize("piece", ["1→", "  1→\n", "1→a\n2→b\n3→c\n", "\n", "9" * 40])
+@pytest.mark.slow
 def test_hostile_numbers_take_no_longer(piece: str) -> None:
     text = "1→a\n2→b\n3→c\n" + piece * (1_000_000 // len(piece))
     start = time.process_time()

@@ -166,6 +166,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("kind", sorted(SHAPES))
+@pytest.mark.slow
 def test_ten_times_the_text_costs_about_ten_times_the_time(kind: ShapeKind, name: str) -> None:
     text = HOSTILE[name]
     once, tenfold = _seconds(kind, text), _seconds(kind, text * 10)

@@ -723,6 +723,7 @@ def long_histories(count: int) -> dict[str, Messages]:
 
 @pytest.mark.parametrize("name", long_histories(1))
 @pytest.mark.parametrize("count", [3_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_long_histories_take_linear_time(name: str, count: int) -> None:
     messages = long_histories(count)[name]
     start = time.process_time()

@@ -481,6 +481,7 @@ def test_lost_responses_are_replaced_in_their_places(contents: list[Any]) -> Non
     assert stubs == calls
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls_are_mended_in_linear_time() -> None:
     def repair_contents(count: int) -> None:
         calls = (model(call("a")) for _ in range(count))

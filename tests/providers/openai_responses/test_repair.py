@@ -696,6 +696,7 @@ def many(count: int, same: bool, together: bool) -> Items:
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("most", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_ten_thousand_calls_take_no_square_of_time(same: bool, together: bool, most: int):
     def seconds(count: int) -> float:
         items = many(count, same, together)
