@@ -214,7 +214,7 @@ def has_failed_ending(text: str) -> bool:
     well = max((found.end() for found in _PASSED.finditer(lines)), default=0)
     if _ENDS_FAILED.search(lines) is not None or _CRASHED.search(lines, well) is not None:
         return True
-    last = _last_lines(tail)
+    last = _lines_with(_last_lines(tail), (*_FAILURE_HINTS, *_PASS_WORDS))
     passed = max((found.end() for found in _PASSED.finditer(last)), default=0)
     return _LAST_FAILED.search(last, passed) is not None
 
