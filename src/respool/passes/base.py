@@ -16,6 +16,7 @@ from ..history.ledger import Ledger
 from ..limits import HeldMedia, RequestLimits
 from ..markers import find_marker
 from ..policy import Policy
+from ..summaries.call_label import describe_call
 from ..summaries.call_summary import CallSummary, summarize_call
 from ..summaries.outcome import parse_outcome
 from ..tokens import TokenCounter, part_tokens
@@ -400,8 +401,22 @@ def _is_whole_or_tidied(view: View, position: int) -> bool:
     return edit is not None and edit.reason == TIDIED
 
 
+def describe_source(view: View, ordinal: int) -> str:
+    """A call in the marker of another exchange, by what a model sees of it."""
+    call = view.transcript.parts[view.transcript.exchanges[ordinal].call]
+    return describe_call(call, view.use(ordinal))
+
+
+def describe_sources(view: View, ordinals: Collection[int]) -> str:
+    """One or two calls by what a model sees of them; more by their number."""
+    names = list(dict.fromkeys(describe_source(view, one) for one in sorted(ordinals)))
+    described = " and ".join(names)
+    is_long = len(names) > 2 or (len(names) > 1 and len(described) > _MAX_SOURCES_CHARS)
+    return f"{len(ordinals)} calls" if is_long else described
+
+
 def call_label(view: View, ordinal: int, beside: int) -> str:
-    """The name of a call in a marker of another exchange: its id, if that is unique.
+    """The name of a call in the evidence of another exchange's edit: its id, if that is unique.
 
     Some wires have no ids, and on some the same id may come again.
     """
@@ -412,6 +427,7 @@ def call_label(view: View, ordinal: int, beside: int) -> str:
     return f"call no. {ordinal + 1}"
 
 
+_MAX_SOURCES_CHARS: Final = 90  # of two calls in a marker
 _MAX_LATER_CALLS: Final = 12  # later calls of the same that are checked for a success
 
 
