@@ -152,7 +152,7 @@ class View(Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def fetch_tool(self) -> str | None:
         """The tool that returns originals to the model of this request."""
-        return self.context.request.fetch_tool
+        return self.context.request.fetch_tool or self.state.analysis.listed_tool
 
     @cached_property
     def summaries(self) -> tuple[tuple[str, str], ...]:

@@ -73,14 +73,15 @@ def short_path(path: str, max_chars: int = _MAX_SUBJECT_CHARS) -> str:
 def _file_subject(call: Part, use: Use) -> str:
     """The file that a call reads or writes, with its lines; empty if it is none."""
     spans = use.writes if use.kind == "write" else use.reads
-    if not spans or use.kind not in ("read", "write"):
+    first = next(iter(spans), None)
+    if first is None or use.kind not in ("read", "write"):
         return ""
     if use.kind == "read" and any(span.part for span in spans):
         return ""
     more = f" and {len(spans) - 1} more" if len(spans) > 1 else ""
-    before, after = ("", more) if more else _line_words(spans[0], call.text)
+    before, after = ("", more) if more else _line_words(first, call.text)
     left = _MAX_SUBJECT_CHARS - len(before) - len(after)
-    return f"{before}{short_path(spans[0].path, left)}{after}"
+    return f"{before}{short_path(first.path, left)}{after}"
 
 
 def _line_words(span: Span, arguments: str) -> tuple[str, str]:
