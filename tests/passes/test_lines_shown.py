@@ -88,6 +88,7 @@ def compacts(format: str, *steps: Any, policy: Policy = EAGER) -> tuple[Compacti
     return out, results(format, out.request)
 
 
+READS = "the same as in {} reads of {} above"
 READ = "the same as in the read of lines 1-98 of /r/loom.py above"
 WROTE = "the same as in the write of /r/loom.py above"
 
@@ -128,8 +129,8 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
         shown(
             PART, 23, FILE[39], gap_line(23, "lines"), FILE[63],
             why=(
-                "the same as in the read of lines 1-98 of /r/loom.py and "
-                "the read of lines 1-100 of /r/loom.py above"
+                "the same as in the reads of lines 1-98 of /r/loom.py and "
+                "lines 1-100 of /r/loom.py above"
             ),
         ),
     ),
@@ -179,13 +180,13 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
         [read("a", bare((40, 48))), read("c", bare((49, 56))), read("d", bare((57, 64)))],
         read("b", PART),
         shown(
-            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why="the same as in 3 calls above",
+            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why=READS.format(3, "/r/loom.py"),
         ),
     ),
     "names that a marker has no room for are counted": (
         [read("a", bare((40, 50)), LONG), read("c", bare((51, 64)), LONG)], read("b", PART, LONG),
         shown(
-            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why="the same as in 2 calls above",
+            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why=READS.format(2, LONG),
         ),
     ),
     "a call and its own result are named once": (

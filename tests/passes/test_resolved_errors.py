@@ -143,7 +143,7 @@ def test_a_read_does_not_resolve_a_failed_edit_of_the_same_file(format: str) -> 
     failing = edit(A, "a", "b", "e1", result=said, error=True)
     assert left(format, [failing], [read(A, lines(1, 20), "r1")])[0] == said
     again = left(format, [failing], [read(A, lines(1, 20), "r1")], [edit(A, "a", "b", "e2")])
-    assert again[0] == told("Error: the file has not been read yet.", said, f"the write of {A}")
+    assert again[0] == told("Error: the file has not been read yet.", said, f"the edit of {A}")
 
 
 @formats

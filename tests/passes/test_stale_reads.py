@@ -237,7 +237,7 @@ def test_several_files_in_one_result_go_only_when_all_are_stale(format: str) -> 
     assert one[0] == both
     all_of_it = left(format, [shown], [read(A, TEXT, "r1")], [read(B, lines(1, 40, "shed"), "r2")])
     assert all_of_it[0].startswith(
-        "[respool: 80 lines left out, shown again in the read of /w/loom.py and the read of "
+        "[respool: 80 lines left out, shown again in the reads of /w/loom.py and "
     )
 
 

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respool.summaries.call_label import call_subject, describe_call, short_path
+from respool.summaries.call_label import (
+    call_subject,
+    describe_call,
+    join_descriptions,
+    short_path,
+)
 from respool.tools import Tools
 from respool.transcript import Part, Ref
 
@@ -56,7 +61,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "an edit": (
         "Edit", {"file_path": "/w/d.py", "old_string": "a", "new_string": "b"},
-        "the write of /w/d.py",
+        "the edit of /w/d.py",
     ),
     "a pattern": ("Grep", {"pattern": "weave\\(", "path": "src"}, "the search for weave\\("),
     "a page": ("WebFetch", {"url": "https://me:pw@loom.org/a?key=1", "prompt": "what"},
@@ -75,6 +80,33 @@ CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_a_call_is_named_by_what_it_uses(case: str) -> None:
     tool, arguments, described = CALLS[case]
     assert labels(tool, arguments)[1] == described
+
+
+LONG = "loom/warps_and_wefts/of_the_year_2026/cloth.py"
+JOINED: dict[str, tuple[list[str], str]] = {
+    "one": (["the run of make"], "the run of make"),
+    "one said twice": (["the read of a.py"] * 2, "the read of a.py"),
+    "two files": (["the read of a.py", "the read of b.py"], "the reads of a.py and b.py"),
+    "two ranges": (
+        ["the read of lines 1-9 of a.py", "the read of lines 20-29 of a.py"],
+        "the reads of lines 1-9 of a.py and lines 20-29 of a.py",
+    ),
+    "one file": (["the read of a.py", "the edit of a.py"], "the read and the edit of a.py"),
+    "unlike": (["the run of make", "the read of a.py"], "the run of make and the read of a.py"),
+    "others": (
+        ["the search for warp", "the result of Task"], "the search for warp and the result of Task",
+    ),
+    "two long": ([f"the read of lines {n}-99 of {LONG}" for n in (1, 2)], f"2 reads of {LONG}"),
+    "two long ones that are unlike": ([f"the run of {LONG}", f"the read of {LONG}2"], "2 calls"),
+    "three of a kind": ([f"the read of lines {n}-9 of a.py" for n in (1, 2, 3)], "3 reads of a.py"),
+    "three": (["the run of make", "the read of a.py", "the read of b.py"], "3 calls"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", JOINED)
+def test_several_calls_are_named_in_few_words(case: str) -> None:
+    names, joined = JOINED[case]
+    assert join_descriptions(names) == joined
 
 
 SECRET = "hunter2"

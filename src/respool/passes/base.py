@@ -16,7 +16,7 @@ from ..history.ledger import Ledger
 from ..limits import HeldMedia, RequestLimits
 from ..markers import find_marker
 from ..policy import Policy
-from ..summaries.call_label import describe_call
+from ..summaries.call_label import describe_call, join_descriptions
 from ..summaries.call_summary import CallSummary, summarize_call
 from ..summaries.outcome import parse_outcome
 from ..tokens import TokenCounter, part_tokens
@@ -408,11 +408,8 @@ def describe_source(view: View, ordinal: int) -> str:
 
 
 def describe_sources(view: View, ordinals: Collection[int]) -> str:
-    """One or two calls by what a model sees of them; more by their number."""
-    names = list(dict.fromkeys(describe_source(view, one) for one in sorted(ordinals)))
-    described = " and ".join(names)
-    is_long = len(names) > 2 or (len(names) > 1 and len(described) > _MAX_SOURCES_CHARS)
-    return f"{len(ordinals)} calls" if is_long else described
+    """Several calls in the marker of another exchange; the same description once."""
+    return join_descriptions([describe_source(view, one) for one in sorted(ordinals)])
 
 
 def call_label(view: View, ordinal: int, beside: int) -> str:
@@ -427,7 +424,6 @@ def call_label(view: View, ordinal: int, beside: int) -> str:
     return f"call no. {ordinal + 1}"
 
 
-_MAX_SOURCES_CHARS: Final = 90  # of two calls in a marker
 _MAX_LATER_CALLS: Final = 12  # later calls of the same that are checked for a success
 
 

@@ -12,6 +12,7 @@ from ..history.ledger import FileEvent
 from ..history.line_index import NUMBERED
 from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
+from ..summaries.call_label import call_subject
 from ..tools.use import END_OF_FILE, Span
 from .base import View, acts, call_label, describe_source, is_intact
 
@@ -128,11 +129,12 @@ def _describe_lines(span: Span | None, gone: int) -> str:
 
 def _is_referenced(view: View, ordinal: int, earlier: Sequence[FileEvent]) -> bool:
     """Return whether a marker in the client's history refers to this read."""
-    source = describe_source(view, ordinal)
+    call = view.transcript.parts[view.transcript.exchanges[ordinal].call]
+    subject = call_subject(call, view.use(ordinal))
     for event in earlier:
         result = view.transcript.exchanges[event.ordinal].result
         marker = None if result is None else find_marker(view.transcript.parts[result].text)
-        if isinstance(marker, OmissionMarker) and f" in {source} " in marker.reason:
+        if isinstance(marker, OmissionMarker) and subject in marker.reason:
             return True
     return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from ..tools.use import Span, Use
@@ -11,9 +12,13 @@ from .outcome import argument_strings
 
 _MAX_SUBJECT_CHARS: Final = 48
 _MAX_COMMAND_CHARS: Final = 400  # of a command, searched for its first program
+_MAX_JOINED_CHARS: Final = 96  # of two calls
 _MAX_PATH_STEPS: Final = 3  # the call itself has the whole path
 _PATTERN_ARGUMENTS: Final = ("pattern", "query", "regex", "search", "q", "glob")
 _COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")
+_DESCRIPTION = re.compile(
+    r"the (?P<noun>read|write|edit|run) of (?P<subject>(?:lines \d+-\d+ of )?(?P<file>.*))"
+)
 _SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ['\"]?")
 _COMMAND_PIECE = re.compile(r"'[^']*'?|\"(?:[^\"\\]|\\.)*\"?|[|;&\n]|<<|[^|;&\n'\"<]+|<")
 _SET_UP = re.compile(r"(?:cd|export|set|source|\.)\s|\w+=\S*$")  # commands before the one meant
@@ -41,7 +46,8 @@ def call_subject(call: Part, use: Use) -> str:
 def describe_call(call: Part, use: Use) -> str:
     """A call for a sentence of a marker: by file or command, else by its tool."""
     if subject := _file_subject(call, use):
-        return f"the {use.kind} of {subject}"
+        is_edit = use.kind == "write" and not use.replaces
+        return f"the {'edit' if is_edit else use.kind} of {subject}"
     subject = _words_subject(call, use)
     if not subject:
         return f"the result of {' '.join(call.name.split()) or 'a call'}"
@@ -50,6 +56,35 @@ def describe_call(call: Part, use: Use) -> str:
     if use.kind == "search":
         return f"the search for {subject}"
     return f"the result of {f'{call.name} '.lstrip()}({subject})"
+
+
+def join_descriptions(names: Sequence[str]) -> str:
+    """Descriptions of one or two calls, in few words; of more only if they are of one kind.
+
+    >>> join_descriptions(["the read of warp.py", "the edit of warp.py"])
+    'the read and the edit of warp.py'
+    >>> join_descriptions([f"the read of lines {n}-{n + 9} of weft.py" for n in (1, 21, 41)])
+    '3 reads of weft.py'
+    """
+    once = list(dict.fromkeys(names))
+    found = [_DESCRIPTION.fullmatch(name) for name in once]
+    parsed = [one for one in found if one is not None]
+    nouns = list(dict.fromkeys(one["noun"] for one in parsed)) if all(found) else []
+    joined = _join_two(once, parsed, nouns) if len(once) == 2 else once[0]
+    if len(once) == 1 or (len(once) == 2 and len(joined) <= _MAX_JOINED_CHARS):
+        return joined
+    files = {one["file"] for one in parsed}
+    is_one_kind = len(nouns) == len(files) == 1
+    return f"{len(names)} {f'{nouns[0]}s of {files.pop()}' if is_one_kind else 'calls'}"
+
+
+def _join_two(names: Sequence[str], parsed: Sequence[re.Match[str]], nouns: Sequence[str]) -> str:
+    """Two descriptions with what they share said once."""
+    if len(nouns) == 1:
+        return f"the {nouns[0]}s of {' and '.join(one['subject'] for one in parsed)}"
+    if len(nouns) == 2 and parsed[0]["subject"] == parsed[1]["subject"]:
+        return f"the {nouns[0]} and the {nouns[1]} of {parsed[0]['subject']}"
+    return " and ".join(names)
 
 
 def short_path(path: str, max_chars: int = _MAX_SUBJECT_CHARS) -> str:
