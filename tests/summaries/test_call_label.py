@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -150,3 +151,19 @@ def test_a_short_path_is_an_end_of_the_path(path: str) -> None:
     found = short_path(path)
     assert len(found) <= 48
     assert path.strip("/").endswith(found.removeprefix("..").strip("/")) or found == path
+
+
+@pytest.mark.parametrize("word", ["key", "a:", "-", "'", "$(", "/a", "<<", "sk-1 "])
+def test_hostile_commands_take_linear_time(word: str) -> None:
+    def seconds(count: int) -> float:
+        command, best = f"rg {word * count}", float("inf")
+        text = json.dumps({"command": command})
+        use = TOOLS.use_of("Bash", json.dumps({"command": "rg x"}))
+        call = Part(Ref(0, ()), "call", "model", text, "Bash")
+        for _ in range(3):
+            start = time.perf_counter()
+            describe_call(call, use)
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    assert seconds(80_000) < 40 * max(seconds(8_000), 1e-4)

@@ -16,10 +16,9 @@ from ..tools.identity import find_expand_tool, is_expand_tool
 from ..transcript import Part
 
 SEARCH_TOOL: Final = "ToolSearch"  # loads definitions into later requests
-_LIST_START = re.compile(
-    rf"<available-deferred-tools>|.*(?:deferred tools are|{SEARCH_TOOL} with query).*:"
-)
-_REMOVAL_START = re.compile(r".*no longer available.*:")
+_LIST_TAG: Final = "<available-deferred-tools>"
+_LIST_WORDS: Final = ("deferred tools are", f"{SEARCH_TOOL} with query")  # of the line before it
+_REMOVAL_WORDS: Final = "no longer available"
 _ITEM = re.compile(r"(?:- )?([^\s:]+)")
 _REFERENCE_START: Final = '{"type":"tool_reference",'
 
@@ -68,9 +67,11 @@ def _listed_tools(text: str) -> Iterator[tuple[str, bool]]:
     """The names in lists of deferred tools, one a line; False: no longer available."""
     is_available: bool | None = None
     for line in text.split("\n"):
-        if _REMOVAL_START.fullmatch(line):
+        if line.endswith(":") and _REMOVAL_WORDS in line:
             is_available = False
-        elif _LIST_START.fullmatch(line):
+        elif line == _LIST_TAG or (
+            line.endswith(":") and any(words in line for words in _LIST_WORDS)
+        ):
             is_available = True
         elif not line.strip() or line.startswith("<"):
             is_available = None  # the end of a list

@@ -12,6 +12,7 @@ from .outcome import argument_strings
 
 _MAX_SUBJECT_CHARS: Final = 48
 _MAX_COMMAND_CHARS: Final = 400  # of a command, searched for its first program
+_MAX_WORD_CHARS: Final = 100  # longer words are left out
 _MAX_JOINED_CHARS: Final = 96  # of two calls
 _MAX_PATH_STEPS: Final = 3  # the call itself has the whole path
 _PATTERN_ARGUMENTS: Final = ("pattern", "query", "regex", "search", "q", "glob")
@@ -48,14 +49,17 @@ def describe_call(call: Part, use: Use) -> str:
     if subject := _file_subject(call, use):
         is_edit = use.kind == "write" and not use.replaces
         return f"the {'edit' if is_edit else use.kind} of {subject}"
-    subject = _words_subject(call, use)
+    subject, tool = (
+        _words_subject(call, use),
+        _clip_end(" ".join(call.name.split()), _MAX_SUBJECT_CHARS),
+    )
     if not subject:
-        return f"the result of {' '.join(call.name.split()) or 'a call'}"
+        return f"the result of {tool or 'a call'}"
     if use.in_shell:
         return f"the run of {subject}"
     if use.kind == "search":
         return f"the search for {subject}"
-    return f"the result of {f'{call.name} '.lstrip()}({subject})"
+    return f"the result of {tool or 'a call'} ({subject})"
 
 
 def join_descriptions(names: Sequence[str]) -> str:
@@ -167,8 +171,9 @@ def _secrets(text: str) -> set[str]:
     found: set[str] = set()
     follows = False
     for word in map(_bare, text.split()):
-        names_secret = _BEFORE_SENSITIVE.fullmatch(word) is not None
-        if (follows and not names_secret) or _SENSITIVE_WORD.fullmatch(word):
+        is_long = len(word) > _MAX_WORD_CHARS
+        names_secret = not is_long and _BEFORE_SENSITIVE.fullmatch(word) is not None
+        if is_long or (follows and not names_secret) or _SENSITIVE_WORD.fullmatch(word):
             found.add(word)
         follows = names_secret
     return found
