@@ -264,11 +264,12 @@ def _bounds(comment: str) -> str:
 def _as_regex(rules: dict[str, str], name: str) -> str:
     """The regular expression that a rule stands for; none of them refers to itself."""
     ranges = {"lower": "[a-z]", "upper": "[A-Z]", "digit": "[0-9]"}
-    bounds = {"number": 15, "name": 48, "why": 90}
+    ranges["said"] = r"[^\[\];\x00-\x1f\x7f]"
+    bounds = {"number": 15, "name": 48, "why": 120, "subject": 60}
     if name in ranges:
         return ranges[name]
     if name in bounds:
-        inner = {"number": "figure", "name": "sign", "why": "said"}[name]
+        inner = {"number": "figure", "name": "sign"}.get(name, "said")
         return f"(?:{_as_regex(rules, inner)}){{1,{bounds[name]}}}"
     found = ""
     for token in re.findall(r'"[^"]*"|\w+|[^\s\w]', re.sub(r"<[^>]*>", "", rules[name])):

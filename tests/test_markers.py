@@ -24,7 +24,7 @@ from respool.markers import (
 )
 
 REF = reference("what was there")
-WHOLE = str(ClipMarker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "toolu_01", False, REF))
+WHOLE = str(ClipMarker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "npm test", False, REF))
 numbers = st.integers(0, 10**11)
 
 
@@ -32,7 +32,7 @@ def test_it_reads_as_it_should() -> None:
     assert (
         "[respool: clipped Bash result of 48,213 chars to 32,000; 590 of 1,024 lines left out "
         "here; "
-        f"call toolu_01; ref {REF}]"
+        f"from npm test; ref {REF}]"
     ) == WHOLE
 
 
@@ -48,11 +48,11 @@ def test_whatever_the_names_it_is_short_and_parses_back(
     all: int,
     unit: str,
     errors: int,
-    call: str,
+    subject: str,
     rerun: bool,
     fetch: str | None,
 ) -> None:
-    text = str(ClipMarker(tool, size, cap, gone, all, unit, errors, call, rerun, REF, fetch))
+    text = str(ClipMarker(tool, size, cap, gone, all, unit, errors, subject, rerun, REF, fetch))
     assert len(text) <= MAX_MARKER_CHARS
     assert "\n" not in text
     back = parse_marker(text)
@@ -65,7 +65,21 @@ def test_whatever_the_names_it_is_short_and_parses_back(
 def test_the_longest_names_leave_it_a_marker() -> None:
     marker = ClipMarker("t" * 64, 987_654, 32_000, 9_876, 10_000, "lines", 120, "c" * 64, True, REF)
     assert find_marker(f"a\n{marker}\nb") is not None
-    assert "clipped tttttttttttttt.. result" in str(marker)
+    assert f"clipped {'t' * 46}.. result" in str(marker)
+    assert len(str(marker)) == MAX_MARKER_CHARS
+    assert "ccc..; safe" in str(marker), "the command is cut to what is left"
+
+
+def test_without_room_for_a_few_words_the_command_is_left_out() -> None:
+    def told(tool: str, subject: str) -> str:
+        counts = (987_654, 32_000, 98_765, 98_765)
+        return str(ClipMarker(tool, *counts, "lines", 120, subject, True, REF, "respool_expand"))
+
+    words = "npm run build --workspace=loom"
+    found = {told("t" * chars, words).count("; from npm run build") for chars in range(1, 49)}
+    assert found == {0, 1}
+    assert "; from " not in told("t" * 48, words)
+    assert "; from m;" in told("t" * 30, "m"), "what fits stays"
 
 
 def test_the_tool_that_gets_it_back_is_named_whole_or_not_at_all() -> None:
@@ -95,7 +109,7 @@ def test_the_tool_that_gets_it_back_is_named_whole_or_not_at_all() -> None:
         WHOLE.replace(REF, REF[:-1]),
         WHOLE.replace(REF, REF.upper()),
         WHOLE.replace("Bash", "Ba sh"),
-        WHOLE.replace("; call toolu_01", ""),
+        WHOLE.replace("from npm test", "call toolu_01"),
         "[respool: clipped]",
         "[respool: ]",
         "",
@@ -128,29 +142,39 @@ def test_a_reference_is_the_beginning_of_a_hash_in_base_32(text: str) -> None:
 # Short ones.
 
 SHORT = str(
-    OmissionMarker(412, "lines", REF, 1_024, "read again by call c9", True, "respool_expand")
+    OmissionMarker(
+        412,
+        "lines",
+        REF,
+        1_024,
+        "shown again in the read of größe.py, below",
+        True,
+        "respool_expand",
+    )
 )
 figures = st.integers(0, 999_999_999)
 signs = st.text(alphabet="abzABZ019_.:/@-", min_size=1, max_size=48)
-reasons = st.lists(st.text(alphabet="azAZ09,._/:@'()+*=-", min_size=1, max_size=12), max_size=6)
-whys = reasons.map(" ".join).filter(lambda why: len(why) <= 90)
+reasons = st.lists(
+    st.text(alphabet="azAZ09,._/:@'()+*=-&|$`\"<>ß字", min_size=1, max_size=12), max_size=6
+)
+whys = reasons.map(" ".join).filter(lambda why: len(why) <= 80)
 units = st.sampled_from(UNITS)
 
 
 def test_a_short_one_reads_as_it_should() -> None:
     assert str(OmissionMarker(3, "rows", REF)) == f"[respool: 3 rows left out; ref {REF}]"
     assert (
-        "[respool: 412 of 1,024 lines left out, read again by call c9; safe to run again; "
-        f"respool_expand gets it back; ref {REF}]"
+        "[respool: 412 of 1,024 lines left out, shown again in the read of größe.py, below; "
+        f"safe to run again; respool_expand gets it back; ref {REF}]"
     ) == SHORT
 
 
 TOLD: dict[str, tuple[str, str, str]] = {
     "as they are": ("seen by call c9", "expand", "seen by call c9; expand"),
-    "as long as may be": ("w" * 90, "n" * 48, f"{'w' * 90}; {'n' * 48}"),
-    "longer": ("w" * 91, "n" * 49, f"{'w' * 88}..; {'n' * 46}.."),
-    "cut behind a word": (f"{'w' * 87} {'w' * 9}", "n", f"{'w' * 87}..; n"),
-    "signs that end one": ("a; [b]\n  c", "a b;c", "a b c; a_b_c"),
+    "as long as may be": ("w" * 120, "n" * 48, f"{'w' * 120}; {'n' * 48}"),
+    "longer": ("w" * 121, "n" * 49, f"{'w' * 118}..; {'n' * 46}.."),
+    "cut behind a word": (f"{'w' * 117} {'w' * 9}", "n", f"{'w' * 117}..; n"),
+    "signs that end one": ("a; [b]\n  c\u2028d", "a b;c", "a b c d; a_b_c"),
 }
 
 
@@ -165,7 +189,7 @@ def test_what_has_no_name_is_called_unknown() -> None:
     line = str(ClipMarker("", 9, 8, 1, 9, "lines", 2, "", True, REF))
     assert line == (
         "[respool: clipped unknown result of 9 chars to 8; 1 of 9 lines left out here, "
-        f"2 error lines of them kept below; call unknown; safe to run again; ref {REF}]"
+        f"2 error lines of them kept below; safe to run again; ref {REF}]"
     )
 
 
@@ -214,9 +238,9 @@ def test_whatever_it_is_told_a_short_one_is_a_marker(
         SHORT.replace("412", "٤١٢"),
         SHORT.replace("412", "1" * 16),
         SHORT.replace("left out", "removed"),
-        SHORT.replace("read again", "read; again"),
-        SHORT.replace("read again", "read [again]"),
-        SHORT.replace("read again by call c9", "x" * 91),
+        SHORT.replace("shown again", "shown; again"),
+        SHORT.replace("shown again", "shown [again]"),
+        SHORT.replace("shown again in the read of größe.py, below", "x" * 121),
         SHORT.replace("; safe to run again; respool_expand gets it back",
                       "; respool_expand gets it back; safe to run again"),
         SHORT.replace("respool_expand", "respool expand"),

@@ -26,7 +26,7 @@ from tests.support.formats import FIELD, FORMATS, Exchange, request
 formats = pytest.mark.parametrize("format", FORMATS)
 REF = reference("what was there")
 SHORT = str(OmissionMarker(12, "lines", REF))
-CAPPED = str(ClipMarker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "toolu_01", False, REF))
+CAPPED = str(ClipMarker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "npm test", False, REF))
 ADVICE = advice_line("Bash (make) was called 3 times with the same result.")
 NAMES = "[names only there: one_thread, src/cloth.py]"
 PLACE = Ref(0, ())

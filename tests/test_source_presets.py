@@ -363,12 +363,12 @@ def test_of_calls_made_together_all_results_stay(format: str):
 
 
 @formats
-def test_the_marker_names_tool_size_cap_and_call(format: str):
-    long = "a" * 40 + "_" + "b" * 22
-    steps = [[Exchange(BIG, id=long, tool="shell")], [Exchange("ok", id="b")]]
+def test_the_marker_names_tool_size_cap_and_command(format: str):
+    args = {"command": f"make {'a' * 40}_{'b' * 22}"}
+    steps = [[Exchange(BIG, id="a", tool="shell", args=args)], [Exchange("ok", id="b")]]
     marker = str(find_marker(left(format, *steps, cap_chars=1_000)[0]))
     assert len(marker) <= MAX_MARKER_CHARS == 256
-    assert all(one in marker for one in ("shell", f"{len(BIG):,}", "1,000", "aaaa"))
+    assert all(one in marker for one in ("shell", f"{len(BIG):,}", "1,000", "make aaaa"))
 
 
 @formats
@@ -466,7 +466,7 @@ def test_identical_results_collapse_behind_the_last_8_messages(
     first, second, *_ = results(format, compact("codetether", format, *steps).request)
     assert first == TEXT
     assert (find_marker(second) is not None) is taken
-    assert ("call 1" in second) is taken
+    assert ("the run of ls a above" in second) is taken
 
 
 @formats

@@ -203,7 +203,7 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
         "shown_before",
         ("lines_shown",),
         "A new result lost lines that stand word for word in earlier parts, which stay.",
-        "56 lines the same as in call toolu_01",
+        "56 lines the same as in the read of src/loom.py above",
     ),
     ReasonSpec(
         "over_cap",

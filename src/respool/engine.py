@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 import xxhash
@@ -26,6 +26,7 @@ from .compaction.state import LazyOriginals, Prefix, State
 from .compaction.window import is_output_sensitive, is_valid_for_output
 from .edits import Edit, Replace, touched_parts
 from .facts import BreakpointMode, Facts
+from .history.deferred_tools import find_defined_expand_tool, is_deferred
 from .history.refetches import Refetch
 from .limits import (
     limits_for,
@@ -52,11 +53,10 @@ from .providers.text_history import STYLES, RenderedHistory, render_as_text
 from .providers.tool_definitions import definition_tokens, tool_definitions, without_definitions
 from .report import Report, TokenCounts
 from .tokens import TokenCounter, counter_for, fast_counter, part_tokens
-from .tools.identity import find_expand_tool
 from .wire.base import FORMATS, Fields, FormatName, NewMessage, Piece, RequestBody, SourceRun
 from .wire.body import read_body
 from .wire.detect import detect_format
-from .wire.json import JSON
+from .wire.json import JSON, compact_json
 from .wire.layout import LazyFields, cached_on_fields
 
 _Request = TypeVar("_Request")
@@ -435,7 +435,7 @@ def _build_context(
             fields=fields,
             encode=_encode_nothing,
             definitions=definitions,
-            fetch_tool=find_expand_tool(definitions),
+            fetch_tool=find_defined_expand_tool(definitions),
             head=head,
             output_tokens=max_output_tokens(fields),
             binding=binding_of(format, fields),
@@ -795,7 +795,12 @@ class RequestHistory:
         return self._terms
 
     def _tools(self) -> str:
-        return xxhash.xxh3_64_hexdigest(self.body.head_bytes(_TOOLS))
+        """A hash of the tools in the prompt: a deferred one may come and no prefix breaks."""
+        head, tools = self.body.head_bytes(_TOOLS), (self.body.fields or {}).get("tools")
+        if b'"defer_loading"' in head and isinstance(tools, list):
+            loaded = [one for one in cast(list[JSON], tools) if not is_deferred(one)]
+            head = compact_json(loaded).encode("utf-8", "surrogatepass")
+        return xxhash.xxh3_64_hexdigest(head)
 
     @property
     def is_bound(self) -> bool:

@@ -1,9 +1,9 @@
 """Markers: grammar, rendering and parsing of references to originals; mimicry of them by models.
 
     [respool: clipped Bash result of 48,213 chars to 32,000; 590 of 1,024 lines left out here;
-    call toolu_01; ref 5kq7…]                                                    (on one line)
+    from npm test; ref 5kq7…]                                                    (on one line)
     [respool: 590 of 1,024 lines left out; ref 5kq7…]
-    [respool: 412 lines left out, read again by call toolu_09; safe to run again; ref 5kq7…]
+    [respool: 412 lines left out, shown again in the read of src/cloth.py further down; ref 5kq7…]
 
 A text that is cut in several places has `[… 37 lines]` in each, and one marker at its end.
 docs/reference/markers.md has the grammar. A text is recognised as cut only if a whole line parses.
@@ -25,17 +25,22 @@ from .transcript import Part, Ref
 MAX_MARKER_CHARS = 256
 RESERVED_MARKER_CHARS = 259  # of a clipped text, for its marker and the line breaks around it
 _MARKER_START = "[respool: "
-_MAX_NAME_CHARS = 48  # of a tool's name or a call's id
+_MAX_NAME_CHARS = 48  # of a tool's name
+_MAX_SUBJECT_CHARS = 60  # of the file or command that a clipped result is from
+_MIN_SUBJECT_CHARS = 16  # with less room it is left out
 _INVALID_NAME_CHAR = re.compile(r"[^A-Za-z0-9_.:/@-]")
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _BASE32_PAIRS = [one + other for one in _BASE32 for other in _BASE32]  # ten bits each
+
+# Any character but brackets, semicolons, control characters and lone surrogates.
+_NOT_SAID = r"\[\];\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 
 _CLIP_PATTERN = re.compile(
     r"\[respool: clipped (?P<tool>[A-Za-z0-9_.:/@-]{1,48}) result of (?P<size>[\d,]{1,15}) chars"
     r" to (?P<cap>[\d,]{1,15}); (?P<gone>[\d,]{1,15}) of (?P<all>[\d,]{1,15})"
     r" (?P<unit>lines|chars) left out here"
     r"(?:, (?P<errors>[\d,]{1,15}) error lines of them kept below)?"
-    r"; call (?P<call>[A-Za-z0-9_.:/@-]{1,48})"
+    r"(?:; from (?P<subject>[^" + _NOT_SAID + r"]{1,60}))?"
     r"(?P<rerun>; safe to run again)?"
     r"(?:; (?P<fetch>[A-Za-z0-9_.:/@-]{1,48}) gets it back)?"
     r"; ref (?P<ref>[a-z2-7]{20})\]",
@@ -58,14 +63,14 @@ UNITS = (
     *MEDIA_UNITS,  # one marker each
 )
 _UNIT = "|".join(UNITS)
-_MAX_REASON_CHARS = 90  # of a reason
-_INVALID_REASON_CHAR = re.compile(r"[^A-Za-z0-9 ,._/:@'()+*=-]")
+_MAX_REASON_CHARS = 120
+_NOT_SAID_CHARS = re.compile(f"[{_NOT_SAID}]+")
 
 _OMISSION_PATTERN = re.compile(
     r"\[respool: (?P<gone>[\d,]{1,15})(?: of (?P<all>[\d,]{1,15}))? (?P<unit>"
     + _UNIT
     + r") left out"
-    r"(?:, (?P<why>[A-Za-z0-9 ,._/:@'()+*=-]{1,90}))?"
+    r"(?:, (?P<why>[^" + _NOT_SAID + r"]{1,120}))?"
     r"(?P<rerun>; safe to run again)?"
     r"(?:; (?P<fetch>[A-Za-z0-9_.:/@-]{1,48}) gets it back)?"
     r"; ref (?P<ref>[a-z2-7]{20})\]",
@@ -95,12 +100,13 @@ class OmissionMarker(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
-        reason = _clean_reason(self.reason) if self.reason else ""
-        why = f", {reason}" if reason else ""
+        start = f"{_MARKER_START}{self.omitted:,}{of} {self.unit} left out"
         rerun = "; safe to run again" if self.is_rerun_safe else ""
         fetch = f"; {_clean_name(self.fetch_tool)} gets it back" if self.fetch_tool else ""
-        omitted = f"{self.omitted:,}{of} {self.unit} left out"
-        return f"{_MARKER_START}{omitted}{why}{rerun}{fetch}; ref {self.ref}]"
+        end = f"{rerun}{fetch}; ref {self.ref}]"
+        left = MAX_MARKER_CHARS - len(start) - len(end) - 2
+        reason = _clean_words(self.reason, min(_MAX_REASON_CHARS, left)) if self.reason else ""
+        return f"{start}{f', {reason}' if reason else ''}{end}"
 
 
 def gap_line(omitted: int, unit: str) -> str:
@@ -138,29 +144,39 @@ class ClipMarker(Struct, frozen=True, gc=False):
     total: int
     unit: str
     errors: int
-    call: str
+    subject: str  # the file or command that it is from; empty if not known
     is_rerun_safe: bool
     ref: str
     fetch_tool: str | None = None  # the tool by which the model can get it back
 
     def __str__(self) -> str:
-        short = _MAX_NAME_CHARS // 3
         fetch = f"; {_clean_name(self.fetch_tool)} gets it back" if self.fetch_tool else ""
-        for text in (self._format(_MAX_NAME_CHARS, fetch), self._format(short, fetch)):
-            if len(text) <= MAX_MARKER_CHARS:
-                return text
-        return self._format(short - 2, "")
+        short = _MAX_NAME_CHARS // 3
+        start, end = self._start(_MAX_NAME_CHARS), self._end(fetch)
+        if len(start) + len(end) > MAX_MARKER_CHARS:
+            start = self._start(short)
+        if len(start) + len(end) > MAX_MARKER_CHARS:
+            end = self._end("")
+        return f"{start}{self._from(MAX_MARKER_CHARS - len(start) - len(end))}{end}"
 
-    def _format(self, max_name_chars: int, fetch: str) -> str:
-        """The marker with names of at most `max_name_chars` characters."""
-        tool, call = _clean_name(self.tool, max_name_chars), _clean_name(self.call, max_name_chars)
+    def _start(self, max_name_chars: int) -> str:
+        """The marker up to its counts, with a name of at most `max_name_chars` characters."""
         errors = f", {self.errors:,} error lines of them kept below" if self.errors else ""
-        rerun = "; safe to run again" if self.is_rerun_safe else ""
         return (
-            f"{_MARKER_START}clipped {tool} result of {self.size:,} chars to {self.cap:,}; "
-            f"{self.omitted:,} of {self.total:,} {self.unit} left out here{errors}; "
-            f"call {call}{rerun}{fetch}; ref {self.ref}]"
+            f"{_MARKER_START}clipped {_clean_name(self.tool, max_name_chars)} result of "
+            f"{self.size:,} chars to {self.cap:,}; "
+            f"{self.omitted:,} of {self.total:,} {self.unit} left out here{errors}"
         )
+
+    def _from(self, max_chars: int) -> str:
+        """The file or command, as far as it fits."""
+        left = min(_MAX_SUBJECT_CHARS, max_chars - len("; from "))
+        subject = _clean_words(self.subject, max(left, _MIN_SUBJECT_CHARS))
+        return f"; from {subject}" if subject and len(subject) <= left else ""
+
+    def _end(self, fetch: str) -> str:
+        rerun = "; safe to run again" if self.is_rerun_safe else ""
+        return f"{rerun}{fetch}; ref {self.ref}]"
 
 
 def reference(text: str) -> str:
@@ -196,7 +212,7 @@ def parse_marker(line: str) -> ClipMarker | OmissionMarker | None:
         total=_parse_number(found["all"]),
         unit=found["unit"],
         errors=_parse_number(found["errors"] or "0"),
-        call=found["call"],
+        subject=found["subject"] or "",
         is_rerun_safe=found["rerun"] is not None,
         ref=found["ref"],
         fetch_tool=found["fetch"],
@@ -279,10 +295,10 @@ def _parse_number(digits: str) -> int:
     return int(digits.replace(",", "") or "0")
 
 
-def _clean_reason(reason: str) -> str:
-    """A reason as a marker may contain it: on one line, without reserved characters."""
-    fit = " ".join(_INVALID_REASON_CHAR.sub(" ", reason).split())
-    return fit if len(fit) <= _MAX_REASON_CHARS else f"{fit[: _MAX_REASON_CHARS - 2].rstrip()}.."
+def _clean_words(words: str, max_chars: int) -> str:
+    """Words as a marker may contain them: on one line, without reserved characters."""
+    fit = " ".join(_NOT_SAID_CHARS.sub(" ", words).split())
+    return fit if len(fit) <= max_chars else f"{fit[: max_chars - 2].rstrip()}.."
 
 
 def _clean_name(name: str, max_chars: int = _MAX_NAME_CHARS) -> str:

@@ -114,15 +114,15 @@ def test_head_and_tail_stay_on_line_borders(format: str) -> None:
 
 
 @formats
-def test_the_marker_names_tool_size_cap_and_call(format: str) -> None:
+def test_the_marker_names_tool_size_cap_and_command(format: str) -> None:
     _, (first, _) = capped(format, *old(LINES))
     marker = find_marker(first)
     assert isinstance(marker, ClipMarker)
-    assert (marker.tool, marker.size, marker.cap, marker.call) == (
+    assert (marker.tool, marker.size, marker.cap, marker.subject) == (
         "shell",
         len(LINES),
         1_000,
-        "call_1",
+        "make",
     )
     kept = len(first.split("\n")) - 1
     assert (marker.total, marker.omitted, marker.unit) == (200, 200 - kept, "lines")

@@ -87,7 +87,7 @@ def test_a_new_range_of_a_file_that_stands_whole(format: str) -> None:
         format, "go", read("a", arrow(1, 200, NOTE)), read("b", part, 40, 25)
     )
     assert first == arrow(1, 200, NOTE)
-    assert second == marker(part, "lines 40-64 stand in the result of call a", 29)
+    assert second == marker(part, "lines 40-64 stand in the read of /r/loom.py above", 29)
     assert [edit.evidence for edit in out.report.edits] == ["29 lines are in call a"]
 
 
@@ -95,7 +95,7 @@ def test_a_new_range_of_a_file_that_stands_whole(format: str) -> None:
 def test_a_note_that_the_other_read_has_not_stays(format: str) -> None:
     part = arrow(40, 64, NOTE)
     _, (_, second) = compacts(format, "go", read("a", arrow(1, 200)), read("b", part, 40, 25))
-    why = "lines 40-64 stand in the result of call a"
+    why = "lines 40-64 stand in the read of /r/loom.py above"
     assert second == marker(part, why, 25, 29) + NOTE
 
 
@@ -106,7 +106,7 @@ def test_an_old_range_that_stands_in_a_later_read(format: str) -> None:
     _, before = compacts(format, *steps)
     assert before == [part, arrow(1, 200)], "the later one has not been seen yet"
     _, (first, second, _) = compacts(format, *steps, DONE)
-    assert first == marker(part, "lines 40-64 stand in the result of call b", 25)
+    assert first == marker(part, "lines 40-64 stand in the read of /r/loom.py further down", 25)
     assert second == arrow(1, 200)
 
 
@@ -127,8 +127,8 @@ def test_of_reads_inside_one_another_all_name_the_largest(format: str) -> None:
     _, (first, second, third, _) = compacts(
         format, "go", [*steps[0], *steps[1], *read("c", arrow(1, 200))], DONE
     )
-    assert "call c;" in first
-    assert "call c;" in second
+    assert "stand in the read of /r/loom.py further down;" in first
+    assert "stand in the read of /r/loom.py further down;" in second
     assert third == arrow(1, 200)
 
 
@@ -143,7 +143,7 @@ def test_a_shell_s_frame_stays(format: str) -> None:
         shell("b", "sed -n 10,60p /r/loom.py", part),
     )
     _, (_, second) = compacts(format, "go", *steps)
-    why = "lines 10-60 stand in the result of call a"
+    why = "lines 10-60 stand in the read of /r/loom.py above"
     assert second == told + marker(part, why, 51, 55)
 
 
@@ -153,7 +153,7 @@ def test_the_same_read_again_with_another_frame(format: str) -> None:
     first, again = (head.format(*one) + bare(1, 80) for one in (("aa", "0.1"), ("bb", "0.1")))
     command = "sed -n 1,80p /r/loom.py"
     _, (_, second) = compacts(format, "go", shell("a", command, first), shell("b", command, again))
-    why = "lines 1-80 stand in the result of call a"
+    why = "lines 1-80 stand in the read of lines 1-80 of /r/loom.py above"
     assert second == "Process exited with code 0\nOutput:\n" + marker(again, why, 80, 84)
 
 
@@ -162,7 +162,7 @@ def test_numbers_may_be_missing_in_what_goes_and_not_in_what_stays(format: str) 
     part = bare(40, 64)
     command = "sed -n 40,64p /r/loom.py"
     _, (_, second) = compacts(format, "go", read("a", arrow(1, 200)), shell("b", command, part))
-    assert second == marker(part, "lines 40-64 stand in the result of call a", 25)
+    assert second == marker(part, "lines 40-64 stand in the read of /r/loom.py above", 25)
     steps = (shell("a", "cat /r/loom.py", bare(1, 200)), read("b", arrow(40, 64), 40, 25))
     out, _ = compacts(format, "go", *steps, DONE)
     assert out.report.edits == ()
@@ -229,7 +229,7 @@ def test_a_read_that_is_named_is_not_taken_out_later(format: str) -> None:
         [Exchange("done", id="end")],
     )
     once, texts = compacts(format, "go", *steps)
-    assert "call b;" in texts[0]
+    assert "stand in the read of lines 40-90 of /r/loom.py further down;" in texts[0]
     assert texts[1] == arrow(40, 90)
     folded = fold_request(
         once.request,

@@ -37,6 +37,12 @@ EDIT_OTHER: dict[str, Any] = {
     "args": {"file_path": "/r/other.py", "old_string": "a", "new_string": "b"},
 }
 LOOK: dict[str, Any] = {"tool": "Bash", "args": {"command": "ls"}}
+SOURCES = {
+    ("Bash", "pytest -q"): "the run of pytest",
+    ("Grep", None): "the search for loom",
+    ("Read", None): "the read of /r/loom.py",
+    ("Bash", "ls"): "the run of ls",
+}
 UNKNOWN: dict[str, Any] = {"tool": "mystery", "args": {"x": 1}}
 
 
@@ -64,9 +70,8 @@ def twice(about: dict[str, Any], *between: list[Exchange], text: str = LINES) ->
 def test_the_later_of_two_names_the_first(format: str, about: dict[str, Any]) -> None:
     _, (first, second) = compacts(format, *twice(about))
     assert first == LINES
-    assert (
-        second == f"[respool: 40 lines left out, the same as the result of call call_1; ref {REF}]"
-    )
+    source = SOURCES[about["tool"], about["args"].get("command")]
+    assert second == f"[respool: 40 lines left out, the same as in {source} above; ref {REF}]"
 
 
 @formats
@@ -82,7 +87,7 @@ def test_all_later_ones_name_the_first(format: str) -> None:
     out, (first, *others) = compacts(format, "go", *steps)
     assert first == LINES
     assert len(set(others)) == 1
-    assert "call call_0;" in others[0]
+    assert "the same as in the search for loom above;" in others[0]
     assert [edit.evidence for edit in out.report.edits] == [
         f"same as call call_0, {len(LINES):,} chars"
     ] * 4
@@ -91,9 +96,10 @@ def test_all_later_ones_name_the_first(format: str) -> None:
 @formats
 def test_parallel_copies_name_the_first_of_them(format: str) -> None:
     step = [Exchange(LINES, id=f"call_{number}", **FIND) for number in range(3)]
-    _, (first, *others) = compacts(format, "go", step)
+    out, (first, *others) = compacts(format, "go", step)
     assert first == LINES
-    assert all("call call_0;" in other for other in others)
+    assert all("the same as in the search for loom above;" in other for other in others)
+    assert all("same as call call_0," in edit.evidence for edit in out.report.edits)
 
 
 @formats
@@ -137,10 +143,10 @@ def test_after_a_write_the_first_copy_since_is_named(format: str) -> None:
         [Exchange(LINES, id="call_10", **RUN)],
         [Exchange(LINES, id="call_11", **RUN)],
     )
-    _, texts = compacts(format, *steps)
+    out, texts = compacts(format, *steps)
     assert texts[2] == LINES
-    assert "call call_9;" in texts[3]
-    assert "call call_9;" in texts[4]
+    assert find_marker(texts[3]) == find_marker(texts[4]) is not None
+    assert all("same as call call_9," in edit.evidence for edit in out.report.edits)
 
 
 @formats
@@ -157,7 +163,9 @@ def test_short_results_stay(format: str, text: str, goes: bool) -> None:
 def test_one_long_line_is_told_in_characters(format: str) -> None:
     text = '{"thread": "loom"}, ' * 40
     _, (_, second) = compacts(format, *twice(RUN, text=text))
-    assert second.startswith("[respool: 800 chars left out, the same as the result of call call_1;")
+    assert second.startswith(
+        "[respool: 800 chars left out, the same as in the run of pytest above;"
+    )
 
 
 @formats
@@ -198,7 +206,7 @@ def test_a_second_failure_still_says_that_it_failed_and_how(format: str) -> None
     assert first == TRACE
     assert second == (
         "Exit code 1\n"
-        "[respool: 120 of 122 lines left out, the same as the result of call call_1; "
+        "[respool: 120 of 122 lines left out, the same as in the run of pytest above; "
         f"ref {reference(TRACE)}]\n"
         "ValueError: no thread"
     )
@@ -253,7 +261,7 @@ def test_a_tidied_copy_still_stands(format: str) -> None:
     passes = (tidy_results, identical_results)
     _, (first, second) = compacts(format, *twice(RUN, text=text), passes=passes)
     assert first == LINES
-    assert "the same as the result of call call_1" in second
+    assert "the same as in the run of pytest above" in second
 
 
 @formats
@@ -289,7 +297,7 @@ def test_a_call_whose_id_came_again_is_named_by_its_number() -> None:
     )
     (edit,) = build_compaction(folded, before).report.edits
     assert isinstance(edit, Replace)
-    assert "the same as the result of call no. 1;" in edit.text
+    assert "same as call no. 1," in edit.evidence
 
 
 def test_many_copies_cost_no_more_than_few() -> None:

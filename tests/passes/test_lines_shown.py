@@ -88,7 +88,12 @@ def compacts(format: str, *steps: Any, policy: Policy = EAGER) -> tuple[Compacti
     return out, results(format, out.request)
 
 
-def shown(text: str, gone: int, *kept: str, why: str = "the same as in call a") -> str:
+READS = "the same as in {} reads of {} above"
+READ = "the same as in the read of lines 1-98 of /r/loom.py above"
+WROTE = "the same as in the write of /r/loom.py above"
+
+
+def shown(text: str, gone: int, *kept: str, why: str = READ) -> str:
     """Expected text: these lines, then the marker."""
     all = len(text.removesuffix("\n").split("\n"))
     return "\n".join((*kept, str(OmissionMarker(gone, "lines", reference(text), all, why))))
@@ -98,6 +103,7 @@ def lines(first: int, last: int, of: Sequence[str] = FILE) -> list[str]:
     return list(of[first - 1 : last])
 
 
+LONG = "/r/heddles_and_reeds/cloth.py"
 WHOLE = bare((1, 200))
 PART = bare((40, 64))
 NEW = [f"a line that was never seen, no. {number}" for number in range(1, 9)]
@@ -122,12 +128,17 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
         [read("a", bare((40, 50))), read("c", bare((51, 64)))], read("b", PART),
         shown(
             PART, 23, FILE[39], gap_line(23, "lines"), FILE[63],
-            why="the same as in call a and call c",
+            why=(
+                "the same as in the reads of lines 1-98 of /r/loom.py and "
+                "lines 1-100 of /r/loom.py above"
+            ),
         ),
     ),
     "what a call wrote": (
         [write("a", WHOLE)], read("b", numbered(40, 64)),
-        shown(numbered(40, 64), 23, told(40, 40), gap_line(23, "lines"), told(64, 64)),
+        shown(
+            numbered(40, 64), 23, told(40, 40), gap_line(23, "lines"), told(64, 64), why=WROTE,
+        ),
     ),
     "numbers that tools put before lines": (
         [read("a", numbered(1, 200, spelled="{:6}\t{}"))], read("b", numbered(40, 64)),
@@ -151,6 +162,7 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
         shown(
             HEAD.format("bb22") + WHOLE, 198,
             *HEAD.splitlines()[2:], FILE[0], gap_line(198, "lines"), FILE[199],
+            why="the same as in the read of /r/loom.py above",
         ),
     ),
     "a note stays": (
@@ -159,19 +171,22 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
     ),
     "fifteen lines of another file": (
         [read("a", WHOLE, "/r/x.py")], read("b", PART),
-        shown(PART, 23, FILE[39], gap_line(23, "lines"), FILE[63]),
+        shown(
+            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63],
+            why="the same as in the read of lines 1-98 of /r/x.py above",
+        ),
     ),
     "three calls are counted": (
         [read("a", bare((40, 48))), read("c", bare((49, 56))), read("d", bare((57, 64)))],
         read("b", PART),
         shown(
-            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why="the same as in 3 calls above",
+            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why=READS.format(3, "/r/loom.py"),
         ),
     ),
     "names that a marker has no room for are counted": (
-        [read("a" * 40, bare((40, 50))), read("c" * 40, bare((51, 64)))], read("b", PART),
+        [read("a", bare((40, 50)), LONG), read("c", bare((51, 64)), LONG)], read("b", PART, LONG),
         shown(
-            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why="the same as in 2 calls above",
+            PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why=READS.format(2, LONG),
         ),
     ),
     "a call and its own result are named once": (
@@ -180,7 +195,7 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
             args={"file_path": "/r/loom.py", "content": bare((40, 49))},
         )]],
         read("b", PART),
-        shown(PART, 23, FILE[39], gap_line(23, "lines"), FILE[63]),
+        shown(PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why=WROTE),
     ),
 }  # fmt: skip
 

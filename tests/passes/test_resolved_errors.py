@@ -45,6 +45,7 @@ TOLD = "E       AssertionError: assert weave(3) == 4"
 FAILED = f"Exit code 1\n{lines(1, 10)}\n    def test_loom():\n{TOLD}\n{lines(20, 30)}\n1 failed"
 PASSED = "3 passed in 0.02s"
 TEST = "pytest tests/test_loom.py -q"
+RUN = "the run of pytest tests/test_loom.py"
 
 
 def left(format: str, *steps: Any, keep: int = 0) -> list[str]:
@@ -56,7 +57,9 @@ def left(format: str, *steps: Any, keep: int = 0) -> list[str]:
 def told(line: str, text: str, by: str) -> str:
     """A line of an error, and the marker for the rest."""
     all = text.count("\n") + 1
-    marker = OmissionMarker(all - 1, "lines", reference(text), all, reason=f"resolved by {by}")
+    marker = OmissionMarker(
+        all - 1, "lines", reference(text), all, reason=f"{by} succeeded further down"
+    )
     return f"{line}\n{marker}"
 
 
@@ -72,13 +75,14 @@ def classic(error: bool = True) -> list[Any]:
 @formats
 def test_the_classic_case_test_failed_edit_test_passed(format: str) -> None:
     texts = left(format, *classic())
-    assert texts == [told(TOLD, FAILED, "call t2"), "Edited.", PASSED]
+    assert texts == [told(TOLD, FAILED, RUN), "Edited.", PASSED]
 
 
 def test_what_a_reader_sees() -> None:
     assert left("anthropic", *classic())[0] == (
         "E       AssertionError: assert weave(3) == 4\n"
-        f"[respool: 24 of 25 lines left out, resolved by call t2; ref {reference(FAILED)}]"
+        f"[respool: 24 of 25 lines left out, "
+        f"the run of pytest tests/test_loom.py succeeded further down; ref {reference(FAILED)}]"
     )
 
 
@@ -104,7 +108,7 @@ def test_an_error_still_open_stays(format: str) -> None:
 @formats
 def test_an_error_that_came_back_is_open(format: str) -> None:
     texts = left(format, *classic(), [bash(TEST, FAILED, "t3", error=True)])
-    assert texts[0] == told(TOLD, FAILED, "call t2")
+    assert texts[0] == told(TOLD, FAILED, RUN)
     assert texts[3] == FAILED
 
 
@@ -112,7 +116,7 @@ def test_an_error_that_came_back_is_open(format: str) -> None:
 def test_all_failures_before_the_success_are_resolved(format: str) -> None:
     steps = [[bash(TEST, FAILED, f"t{n}", error=True)] for n in range(3)]
     texts = left(format, *steps, [bash(TEST, PASSED, "t9")])
-    assert texts == [told(TOLD, FAILED, "call t9")] * 3 + [PASSED]
+    assert texts == [told(TOLD, FAILED, RUN)] * 3 + [PASSED]
 
 
 @formats
@@ -139,7 +143,7 @@ def test_a_read_does_not_resolve_a_failed_edit_of_the_same_file(format: str) -> 
     failing = edit(A, "a", "b", "e1", result=said, error=True)
     assert left(format, [failing], [read(A, lines(1, 20), "r1")])[0] == said
     again = left(format, [failing], [read(A, lines(1, 20), "r1")], [edit(A, "a", "b", "e2")])
-    assert again[0] == told("Error: the file has not been read yet.", said, "call e2")
+    assert again[0] == told("Error: the file has not been read yet.", said, f"the edit of {A}")
 
 
 @formats
@@ -174,7 +178,7 @@ def test_a_run_that_is_not_done_resolves_nothing_until_it_is(format: str) -> Non
     start = ([exec_command(failing, "t1")], [exec_command(running, "t2")])
     assert left(format, *start)[0] == failing
     passed = look("Process exited with code 0\nOutput:\nok", "p1")
-    assert left(format, *start, [passed], keep=1)[0] == told(TOLD, failing, "call t2")
+    assert left(format, *start, [passed], keep=1)[0] == told(TOLD, failing, RUN)
     broken = look("Process exited with code 1\nOutput:\n1 failed", "p1")
     assert left(format, *start, [broken], keep=1)[0] == failing
 
@@ -197,7 +201,7 @@ def test_what_a_failed_read_did_show_stays(format: str) -> None:
 def test_recency_the_latest_exchanges_stay(format: str) -> None:
     assert left(format, *classic(), keep=3)[0] == FAILED
     aged = left(format, *classic(), done("d1"), keep=3)
-    assert aged[0] == told(TOLD, FAILED, "call t2"), "once it has left the window"
+    assert aged[0] == told(TOLD, FAILED, RUN), "once it has left the window"
 
 
 @formats
@@ -210,7 +214,7 @@ def test_short_errors_are_left(format: str) -> None:
 def test_a_whole_write_that_failed_and_then_succeeded(format: str) -> None:
     said = "Error: ENOSPC: no space left on device\n" + lines(1, 12)
     steps = ([write(A, "x", "w1", result=said, error=True)], [write(A, "x", "w2")])
-    assert left(format, *steps)[0] == told(said.split("\n")[0], said, "call w2")
+    assert left(format, *steps)[0] == told(said.split("\n")[0], said, f"the write of {A}")
 
 
 @pytest.mark.parametrize(

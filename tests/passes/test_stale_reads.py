@@ -27,6 +27,7 @@ from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request, resu
 
 formats = pytest.mark.parametrize("format", FORMATS)
 A, B = "/w/loom.py", "/w/heddle.py"
+AGAIN = "shown again in the read of /w/loom.py further down"
 TEXT = lines(1, 40)
 KEPT = "<persisted-output>\nOutput too large (9KB). Full output saved to: /tmp/all\n\n"
 
@@ -49,14 +50,14 @@ def put_aside(by: str, text: str = TEXT, rerun: bool = True) -> str:
 @formats
 def test_a_read_that_was_read_again_leaves_a_marker(format: str) -> None:
     texts = left(format, [read(A, TEXT, "r1")], [read(A, TEXT, "r2")])
-    assert texts == [put_aside("read again by call r2"), TEXT]
+    assert texts == [put_aside(AGAIN), TEXT]
 
 
 def test_the_marker_says_what_happened() -> None:
     texts = left("anthropic", [read(A, TEXT, "toolu_01")], [read(A, TEXT, "toolu_09")])
     assert texts[0] == (
-        "[respool: 40 lines left out, read again by call toolu_09; safe to run again; "
-        f"ref {reference(TEXT)}]"
+        "[respool: 40 lines left out, shown again in the read of /w/loom.py further down; "
+        f"safe to run again; ref {reference(TEXT)}]"
     )
 
 
@@ -102,13 +103,14 @@ def test_only_a_read_that_covers_it_makes_a_read_stale(
         [read(A, one, "r1", offset=first[0], limit=first[1] - first[0] + 1)],
         [read(A, two, "r2", offset=then[0], limit=then[1] - then[0] + 1)],
     )
-    assert texts == [put_aside("read again by call r2", one) if goes else one, two]
+    again = AGAIN.replace("of /w", f"of lines {then[0]}-{then[1]} of /w")
+    assert texts == [put_aside(again, one) if goes else one, two]
 
 
 @formats
 def test_a_file_that_was_replaced_is_known_from_the_write(format: str) -> None:
     texts = left(format, [read(A, TEXT, "r1")], [write(A, lines(1, 40, "weft"), "w1")])
-    said = "the file was written as a whole since"
+    said = "/w/loom.py was written as a whole since"
     assert texts[0] == put_aside(said, rerun=False), "running it again would show another text"
 
 
@@ -124,7 +126,7 @@ def test_an_earlier_read_of_an_edited_file_goes_when_it_was_read_again(format: s
     texts = left(
         format, [read(A, TEXT, "r1")], [edit(A, "thread_3", "weft_3", "e1")], [read(A, after, "r2")]
     )
-    assert texts == [put_aside("read again by call r2"), "Edited.", after]
+    assert texts == [put_aside(AGAIN), "Edited.", after]
 
 
 @formats
@@ -224,7 +226,7 @@ def test_only_exactly_the_same_path_counts(format: str, path: str, other: str) -
 @formats
 def test_paths_are_compared_in_one_spelling(format: str) -> None:
     texts = left(format, [read("/w/./x/../loom.py", TEXT, "r1")], [bash(f"cat {A}", TEXT, "b1")])
-    assert texts[0] == put_aside("read again by call b1")
+    assert texts[0] == put_aside(AGAIN)
 
 
 @formats
@@ -234,7 +236,9 @@ def test_several_files_in_one_result_go_only_when_all_are_stale(format: str) -> 
     one = left(format, [shown], [read(A, TEXT, "r1")])
     assert one[0] == both
     all_of_it = left(format, [shown], [read(A, TEXT, "r1")], [read(B, lines(1, 40, "shed"), "r2")])
-    assert all_of_it[0].startswith("[respool: 80 lines left out, read again by call r2")
+    assert all_of_it[0].startswith(
+        "[respool: 80 lines left out, shown again in the reads of /w/loom.py and "
+    )
 
 
 @formats
@@ -298,7 +302,7 @@ def test_what_was_not_seen_yet_makes_nothing_stale_and_stays(format: str) -> Non
 @formats
 def test_parallel_reads_of_one_file_leave_one(format: str) -> None:
     texts = left(format, [read(A, TEXT, "r1"), read(A, TEXT, "r2")])
-    assert texts == [put_aside("read again by call r2"), TEXT]
+    assert texts == [put_aside(AGAIN), TEXT]
 
 
 @pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
@@ -319,8 +323,9 @@ def test_short_reads_are_left(format: str) -> None:
 def test_repeated_ids_are_told_apart(format: str) -> None:
     body = request(format, "go", [read(A, TEXT, "same")], [read(A, TEXT, "same")], done())
     out = run_on(stale_reads, format, body)
-    first = results(format, out.request)[0]
-    assert "call no. 2;" in first or "call same_2;" in first
+    assert results(format, out.request)[0] == put_aside(AGAIN)
+    (edit,) = out.report.edits
+    assert "call no. 2," in edit.evidence or "call same_2," in edit.evidence
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])

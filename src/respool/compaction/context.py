@@ -71,7 +71,7 @@ class RequestContext(Struct, frozen=True, kw_only=True):
     fields: Fields | None
     encode: Callable[[int | None, JSON], bytes | None]  # the encoding of a changed message
     definitions: Mapping[str, Any]  # the tools that the request defines, by name
-    fetch_tool: str | None  # the one among them that returns originals
+    fetch_tool: str | None  # the one among them that returns originals; None: see the history
     head: int  # tokens of system prompt and tools
     output_tokens: int  # tokens of output that the request asks for
     binding: Binding

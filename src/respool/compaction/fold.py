@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..edits import FOLDED
 from ..facts import Facts
+from ..history.deferred_tools import SEARCH_TOOL, find_listed_expand_tool
 from ..limits import held_media
 from ..markers import find_marker, find_mimicry, reference
 from ..passes.protections import find_fetched_back
@@ -74,7 +75,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], context: Co
     _extend_prefix(state.prefix, step, identities, facts)
     prefix = state.prefix.hex()
     _read_step(state, step, context)
-    _inspect_new_parts(state)
+    _inspect_new_parts(state, context)
     window = facts.window_at(prefix)
     if window is not None:
         state.window.size = min(window, state.window.size or window)
@@ -249,10 +250,13 @@ def _record_media(state: State, start: int, messages: Sequence[JSON], first: int
                 state.window.media[position] = found
 
 
-def _inspect_new_parts(state: State) -> None:
-    """Record mimicry in new model output, and new results that bring originals back."""
+def _inspect_new_parts(state: State, context: Context) -> None:
+    """Record mimicry, a list of deferred tools, and new results that bring originals back."""
     index, unit, edits = state.transcript, state.transcript.units[-1], state.edits
     state.analysis.mimicry += find_mimicry(index.parts[unit.parts[0] : unit.answers_from])
+    if SEARCH_TOOL in context.request.definitions:
+        new = index.parts[unit.answers_from : unit.parts[1]]
+        state.analysis.listed_tool = find_listed_expand_tool(new, state.analysis.listed_tool)
     results = index.results[bisect_left(index.results, unit.parts[0]) :]
     if results:
         fetched = find_fetched_back(index, results, edits.originals, edits.external)

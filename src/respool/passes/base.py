@@ -16,6 +16,7 @@ from ..history.ledger import Ledger
 from ..limits import HeldMedia, RequestLimits
 from ..markers import find_marker
 from ..policy import Policy
+from ..summaries.call_label import describe_call, join_descriptions
 from ..summaries.call_summary import CallSummary, summarize_call
 from ..summaries.outcome import parse_outcome
 from ..tokens import TokenCounter, part_tokens
@@ -151,7 +152,7 @@ class View(Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def fetch_tool(self) -> str | None:
         """The tool that returns originals to the model of this request."""
-        return self.context.request.fetch_tool
+        return self.context.request.fetch_tool or self.state.analysis.listed_tool
 
     @cached_property
     def summaries(self) -> tuple[tuple[str, str], ...]:
@@ -400,8 +401,19 @@ def _is_whole_or_tidied(view: View, position: int) -> bool:
     return edit is not None and edit.reason == TIDIED
 
 
+def describe_source(view: View, ordinal: int) -> str:
+    """A call in the marker of another exchange, by what a model sees of it."""
+    call = view.transcript.parts[view.transcript.exchanges[ordinal].call]
+    return describe_call(call, view.use(ordinal))
+
+
+def describe_sources(view: View, ordinals: Collection[int]) -> str:
+    """Several calls in the marker of another exchange; the same description once."""
+    return join_descriptions([describe_source(view, one) for one in sorted(ordinals)])
+
+
 def call_label(view: View, ordinal: int, beside: int) -> str:
-    """The name of a call in a marker of another exchange: its id, if that is unique.
+    """The name of a call in the evidence of another exchange's edit: its id, if that is unique.
 
     Some wires have no ids, and on some the same id may come again.
     """

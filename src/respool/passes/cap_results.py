@@ -14,6 +14,7 @@ from ..history.failures import error_line, is_failed_call, strip_color
 from ..markers import RESERVED_MARKER_CHARS, ClipMarker, find_marker, reference
 from ..policy import Policy
 from ..shapes.excerpt import clip_line
+from ..summaries.call_label import call_subject
 from ..transcript import Part
 from .base import View, trim_offer
 
@@ -53,11 +54,10 @@ def _clip_offer(view: View, position: int, part: Part, cap: int) -> Offer | None
     if find_marker(part.text) is not None:
         return None
     tool = view.tool_of(position)
-    call = view.transcript.call_of(position)
     ref = reference(part.text)
     clip = _Clip(
         tool=tool or "unnamed",
-        call=(call.id if call else part.id) or f"no. {view.transcript.exchange_of[position] + 1}",
+        subject=_subject(view, position),
         cap=cap,
         is_rerun_safe=_is_rerun_safe(view, position),
         ref=ref,
@@ -71,6 +71,13 @@ def _clip_offer(view: View, position: int, part: Part, cap: int) -> Offer | None
     return trim_offer(
         view, position, text, original=ref, reason="over_cap", evidence=evidence, saved=saved
     )
+
+
+def _subject(view: View, position: int) -> str:
+    """The file or command of the call of a result."""
+    ordinal = view.transcript.exchange_of[position]
+    call = view.transcript.call_of(position)
+    return "" if call is None else call_subject(call, view.use(ordinal))
 
 
 def _has_failed(view: View, position: int, part: Part) -> bool:
@@ -99,7 +106,7 @@ class _Clip(Struct, frozen=True, gc=False):
     """The clip of one result: the fields of its marker, and its cap."""
 
     tool: str
-    call: str
+    subject: str
     cap: int
     is_rerun_safe: bool
     ref: str
@@ -123,7 +130,7 @@ class _Clip(Struct, frozen=True, gc=False):
             total=total,
             unit=unit,
             errors=len(kept.lines),
-            call=self.call,
+            subject=self.subject,
             is_rerun_safe=self.is_rerun_safe,
             ref=self.ref,
             fetch_tool=self.fetch_tool,

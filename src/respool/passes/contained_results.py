@@ -12,8 +12,9 @@ from ..history.ledger import FileEvent
 from ..history.line_index import NUMBERED
 from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
+from ..summaries.call_label import call_subject
 from ..tools.use import END_OF_FILE, Span
-from .base import View, acts, call_label, is_intact
+from .base import View, acts, call_label, describe_source, is_intact
 
 _MIN_CHARS = 256  # shorter reads are left unchanged
 _MAX_FILE_EVENTS = 32  # latest reads and writes of a file that are checked
@@ -83,7 +84,7 @@ def _containment_offer(
     """Offer a reference to the outer read in place of the inner one, if it has all its lines."""
     (inner, outer), transcript = pair, view.transcript
     position, other = transcript.exchanges[inner].result, transcript.exchanges[outer].result
-    if position is None or other is None:
+    if position is None or other is None or _is_replaced(view, position):
         return None
     part, kept = transcript.parts[position], transcript.parts[other]
     min_chars = _MIN_CHARS if policy.min_chars is None else policy.min_chars
@@ -96,7 +97,8 @@ def _containment_offer(
         return None
     name = call_label(view, outer, inner)
     lines = _describe_lines(_span_read(view, inner), run.gone)
-    text = run.replaced(f"{lines} stand in the result of {name}", reference(part.text))
+    where = f"{describe_source(view, outer)} {'above' if outer < inner else 'further down'}"
+    text = run.replaced(f"{lines} stand in {where}", reference(part.text))
     saved = view.saved_by(position, text)
     evidence = f"{run.gone:,} lines are in {name}"
     edit = Replace(
@@ -111,6 +113,12 @@ def _containment_offer(
     return Offer("stub", edit, depends_on=(other,)) if saved > 0 else None
 
 
+def _is_replaced(view: View, position: int) -> bool:
+    """Return whether a read refers to another one already: a second reference says no more."""
+    before = view.in_force.get(position)
+    return before is not None and before.reason == "contained"
+
+
 def _describe_lines(span: Span | None, gone: int) -> str:
     """The line range that the call asked for, if the result has at least as many lines."""
     if span is None or span.lines is None:
@@ -121,11 +129,12 @@ def _describe_lines(span: Span | None, gone: int) -> str:
 
 def _is_referenced(view: View, ordinal: int, earlier: Sequence[FileEvent]) -> bool:
     """Return whether a marker in the client's history refers to this read."""
+    call = view.transcript.parts[view.transcript.exchanges[ordinal].call]
+    subject = call_subject(call, view.use(ordinal))
     for event in earlier:
         result = view.transcript.exchanges[event.ordinal].result
         marker = None if result is None else find_marker(view.transcript.parts[result].text)
-        name = call_label(view, ordinal, event.ordinal)
-        if isinstance(marker, OmissionMarker) and marker.reason.endswith(f" {name}"):
+        if isinstance(marker, OmissionMarker) and subject in marker.reason:
             return True
     return False
 

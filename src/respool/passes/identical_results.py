@@ -11,7 +11,7 @@ from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
 from ..tools.use import Use
 from ..transcript import Part
-from .base import View, acts, call_label, is_intact
+from .base import View, acts, call_label, describe_source, is_intact
 
 _MIN_BYTES = 256  # shorter results are left unchanged
 _MAX_ERROR_LINE_CHARS = 300  # longer error lines are not repeated
@@ -78,7 +78,7 @@ def _has_changed_since(view: View, earlier: int, ordinal: int) -> bool:
 
 def _offer(view: View, position: int, part: Part, earlier: int) -> Offer | None:
     name = call_label(view, earlier, view.transcript.exchange_of[position])
-    text = _stub_text(part, f"the same as the result of {name}")
+    text = _stub_text(part, f"the same as in {describe_source(view, earlier)} above")
     copy = view.transcript.exchanges[earlier].result
     if text is None or copy is None:
         return None

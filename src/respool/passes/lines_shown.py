@@ -14,7 +14,7 @@ from ..markers import OmissionMarker, find_marker, gap_line, has_gaps, reference
 from ..policy import Policy
 from ..shapes.decoration import split_frame
 from ..transcript import Exchange
-from .base import View, acts, call_label, is_intact
+from .base import View, acts, describe_sources, is_intact
 
 REASON: Final = "shown_before"
 _MIN_CHARS: Final = 600  # shorter results are left unchanged
@@ -23,7 +23,6 @@ _MIN_DISTANT_RUN_LINES: Final = 15  # in another result, where a few equal lines
 _MIN_RUN_CHARS: Final = 160
 _MIN_SAVED_TOKENS: Final = 40
 _MAX_SOURCES: Final = 4
-_MAX_REASON_CHARS: Final = 90  # of a marker's reason; names that do not fit are counted
 _MAX_REPEATS: Final = 3  # latest equal calls that are checked
 
 
@@ -74,7 +73,7 @@ def lines_shown(view: View, policy: Policy) -> Iterator[Offer]:
         lines = [parse_line(whole) for whole in view.transcript.parts[position].text.split("\n")]
         search = _RunSearch(view=view, policy=policy, position=position, lines=lines, intact=intact)
         runs = _find_runs(search)
-        offer = _shorten_offer(search, exchange, runs) if runs else None
+        offer = _shorten_offer(search, runs) if runs else None
         if offer is not None:
             intact[position] = False  # results that arrived with it must not depend on it
             yield offer
@@ -160,14 +159,14 @@ def _has_same_target(view: View, source: int, position: int) -> bool:
     return one.target is not None and (one.operation, one.target) == (other.operation, other.target)
 
 
-def _shorten_offer(
-    search: _RunSearch, exchange: Exchange, runs: Sequence[_RepeatedRun]
-) -> Offer | None:
+def _shorten_offer(search: _RunSearch, runs: Sequence[_RepeatedRun]) -> Offer | None:
     view, position, lines = search.view, search.position, search.lines
     part = view.transcript.parts[position]
     gone = sum(run.end - run.first for run in runs)
     sources = sorted({run.source for run in runs})
-    ref, where = reference(part.text), _describe_sources(view, exchange, sources)
+    ordinals = {view.transcript.exchange_of[source] for source in sources}
+    where = f"the same as in {describe_sources(view, ordinals)} above"
+    ref = reference(part.text)
     total = len(lines) - (not lines[-1].whole)
     marker = OmissionMarker(gone, "lines", ref, total, reason=where, fetch_tool=view.fetch_tool)
     text = "\n".join((*_kept_lines([line.whole for line in lines[:total]], runs), str(marker)))
@@ -207,13 +206,3 @@ def _gaps(runs: Sequence[_RepeatedRun]) -> list[tuple[int, int]]:
         else:
             found.append((run.first, run.end))
     return found
-
-
-def _describe_sources(view: View, exchange: Exchange, sources: Sequence[int]) -> str:
-    """The calls that have the lines, in their arguments or results."""
-    ordinals = dict.fromkeys(view.transcript.exchange_of[source] for source in sources)
-    names = [call_label(view, one, exchange.ordinal) for one in ordinals]
-    where = f"the same as in {' and '.join(names)}"
-    if len(names) > 2 or len(where) > _MAX_REASON_CHARS:
-        return f"the same as in {len(names)} calls above" if len(names) > 1 else where
-    return where

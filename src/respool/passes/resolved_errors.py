@@ -20,7 +20,7 @@ from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
 from ..tools.use import Use
 from ..transcript import Exchange, Part
-from .base import View, call_label
+from .base import View, call_label, describe_source
 
 _MIN_CHARS = 300  # a line and a marker in place of fewer characters save nothing
 _MAX_OUTCOMES = 20  # outcomes of one operation on one target that are checked
@@ -150,7 +150,8 @@ def _offers(view: View, exchange: Exchange, later: Exchange) -> Iterator[Offer]:
         return
     by = f"resolved by {call_label(view, later.ordinal, exchange.ordinal)}"
     ref = reference(part.text)
-    text = _stub_text(part.text, ref, by, view)
+    why = f"{describe_source(view, later.ordinal)} succeeded further down"
+    text = _stub_text(part.text, ref, why, view)
     saved = view.saved_by(at, text)
     if saved > 0:
         evidence = f"{by}, {_count_lines(part.text):,} lines"
@@ -168,13 +169,13 @@ def _offers(view: View, exchange: Exchange, later: Exchange) -> Iterator[Offer]:
         )
 
 
-def _stub_text(text: str, ref: str, by: str, view: View) -> str:
+def _stub_text(text: str, ref: str, why: str, view: View) -> str:
     """The line that names the cause, and a marker for the rest."""
     line = error_line(text)
     kept = clip_error_line(line)
     total = _count_lines(text)
     omitted = total - 1 if kept == line else total
-    marker = OmissionMarker(omitted, "lines", ref, total, reason=by, fetch_tool=view.fetch_tool)
+    marker = OmissionMarker(omitted, "lines", ref, total, reason=why, fetch_tool=view.fetch_tool)
     return f"{kept}\n{marker}"
 
 

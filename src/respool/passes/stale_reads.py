@@ -13,9 +13,10 @@ from ..history.ledger import FileEvent
 from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
 from ..shapes.decoration import is_truncated
+from ..summaries.call_label import short_path
 from ..tools.use import END_OF_FILE, Span
 from ..transcript import Exchange, Part
-from .base import View, call_label, is_intact
+from .base import View, call_label, describe_sources, is_intact
 
 _MIN_CHARS = 300  # a marker in place of fewer characters saves nothing
 _MAX_FILE_EVENTS = 50  # latest reads and writes of one file that are checked
@@ -91,13 +92,17 @@ def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
         return None
     if len(known) > 1 and not _is_shown_together(view, ordinal, known):
         return None
-    last = max(known, key=lambda one: one.ordinal)
+    last, shown_in = max(known, key=lambda one: one.ordinal), {one.ordinal for one in known}
     at = view.transcript.exchanges[ordinal].result
     assert at is not None  # checked by _can_replace
     part = view.transcript.parts[at]
     by = f"by {call_label(view, last.ordinal, ordinal)}"
     # The marker does not name a write, which may be dropped at the next write of the file.
-    why = "the file was written as a whole since" if last.wrote else f"read again {by}"
+    why = (
+        f"{short_path(spans[0].path)} was written as a whole since"
+        if last.wrote
+        else f"shown again in {describe_sources(view, shown_in)} further down"
+    )
     lines = part.text.count("\n") + (not part.text.endswith("\n"))
     ref = reference(part.text)
     rerun = view.use(ordinal).rerun and not last.wrote

@@ -7,6 +7,7 @@ from typing import cast
 
 import msgspec
 
+from ...history.deferred_tools import is_deferred
 from ...media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens, is_media_marker
 from ...transcript import BlockPath, Part, Ref, Speaker
 from ...wire.base import HEAD_ROW, Fields, FormatName
@@ -59,7 +60,7 @@ class AnthropicCodec:
         return parts
 
     def decode_head(self, fields: Fields) -> list[Part]:
-        """System prompt and tool definitions."""
+        """System prompt and tool definitions, but for deferred ones: no prompt begins with them."""
         parts: list[Part] = []
         system = fields.get("system")
         for item in cast(list[JSON], system) if isinstance(system, list) else [system]:
@@ -67,7 +68,8 @@ class AnthropicCodec:
             if isinstance(text, str) and text:
                 parts.append(Part(Ref(HEAD_ROW, ("system",)), "text", "system", text))
         tools = fields.get("tools")
-        known = cast(list[JSON], tools) if isinstance(tools, list) else []
+        all_tools = cast(list[JSON], tools) if isinstance(tools, list) else []
+        known = [tool for tool in all_tools if not is_deferred(tool)]
         ref = Ref(HEAD_ROW, ("tools",))
         return parts + [Part(ref, "opaque", "system", compact_json(tool)) for tool in known]
 
