@@ -137,6 +137,11 @@ class FoldedRequest(Struct, frozen=True):
         return len(self.state.transcript.results)
 
     @property
+    def evaluated(self) -> tuple[int, int]:
+        """The last evaluation, by the parts that it had seen and the epochs until then."""
+        return self.state.evaluation.fresh_from, self.state.evaluation.epochs
+
+    @property
     def waiting(self) -> tuple[int, int]:
         """The number of offers that wait until they pay, and the tokens that they would save."""
         return waiting_total(self.state, self.context)

@@ -182,6 +182,9 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return "\n".join(lines)
 
 
+__all__ = ["Report", "TokenCounts", "describe_waiting"]
+
+
 def _restore_report(fields: dict[str, Any]) -> Report:
     return Report(**fields)
 

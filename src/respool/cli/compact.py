@@ -46,8 +46,8 @@ def compact(
 ) -> None:
     """Write the projection of FILE: smaller, valid, in its own format.
 
-    The output is exactly the projection. A request that respool passes through is written
-    unchanged, and standard error says why.
+    The output is exactly the projection. Where nothing or little is taken out, standard error says
+    why.
     """
     if [output, report_json, originals].count(STANDARD_STREAM) > 1:
         raise CommandError("Only one of the outputs can go to standard output.")
@@ -63,6 +63,8 @@ def compact(
     write_bytes(output, out.request)
     if report or out.report.untouched is not None:
         click.echo(out.report.to_text(), err=True)
+    elif why := out.report.why_so_little():
+        click.echo(f"respool: {why}", err=True)
 
 
 def _refuse_duplicate_paths(paths: Sequence[str | None]) -> None:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -32,11 +33,17 @@ if TYPE_CHECKING:
     from ..agents.launch import LaunchSetup
     from ..policy import Policy
     from ..proxy.billing import RunTotals
+    from ..proxy.log import LogEntry
     from ..proxy.server_options import CompactionOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
 EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+LITTLE: Final = 0.05  # share of the tokens: below it the last lines say why no more was saved
+SHORT: Final = (
+    "the conversations were short, or their tool results hold nothing that may go: "
+    "respool explain says more of one request"
+)
 _DRAIN_SECONDS: Final = 3.0  # seconds: the client has ended
 
 
@@ -143,7 +150,6 @@ def _run(
     from ..agents.launch import launch_environment, plan_launch
     from ..proxy.app import build_app
     from ..proxy.billing import RunTotals
-    from ..proxy.log import log_nothing
     from ..proxy.server import serving_in_thread
     from ..proxy.server_options import ServerOptions, TransferLimits, upstreams_of, validated
 
@@ -161,15 +167,16 @@ def _run(
     going = upstreams_of(launch.upstreams, setup.upstreams)
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
-    totals, warnings = RunTotals(), _WarningCollector()
+    totals, log, warnings = RunTotals(), RunLog(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
-    make = partial(build_app, server, options, log_nothing, listener=totals.add)
+    make = partial(build_app, server, options, log.add, listener=totals.add)
     with serving_in_thread(make, listening):
         _print_note(_start_line(launch.command[0], setup, address, observe=options.observe))
         overrides = launch_environment(setup, going)
         status = _start(words, child_environment(os.environ, overrides))
     logging.getLogger().removeHandler(warnings)
-    _print_note(_end_line(setup, totals, warnings, address, observe=options.observe))
+    for line in _end_lines(setup, totals, log, warnings, observe=options.observe):
+        _print_note(line)
     return status
 
 
@@ -217,33 +224,88 @@ def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -
     only = ", watched and not changed," if observe else ""
     return (
         f"{who} is asked to go through {address}{only} by {', '.join(setup.applied)}{note}; "
-        "open that to look on"
+        f"the dashboard is at {address}"
     )
 
 
-def _end_line(
+class RunLog:
+    """Requests of one run by what became of them, for the lines at its end."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.failures: Counter[str] = Counter()  # by cause: requests without a whole answer
+        self.passed: Counter[str] = Counter()  # by cause: requests that are not compacted
+        self.waiting: dict[str, tuple[int, int]] = {}  # by conversation: offers and their tokens
+        self.results = 0  # the most tool results in a conversation
+
+    def add(self, entry: LogEntry) -> None:
+        """Add one request; the dashboard's own do not count."""
+        if entry.outcome == "own_page" or (entry.outcome == "rejected" and entry.upstream is None):
+            return
+        self.requests += 1
+        if entry.outcome in ("unreachable", "upstream_closed"):
+            self.failures[entry.note or entry.outcome] += 1
+        done = entry.compaction
+        if done is None:
+            self.passed[
+                entry.note or f"{entry.method} {entry.path} is no request with a history"
+            ] += 1
+        elif done.sent == "untouched" or (done.sent == "observed" and done.fallback):
+            self.passed[done.why or done.fallback] += 1
+        elif done.operation != "count":
+            self.waiting[done.conversation] = done.waiting_offers, done.waiting_tokens
+            self.results = max(self.results, done.results)
+
+    def sentences(self, *, is_little: bool) -> list[str]:
+        """What failed, what was passed through and, where little was saved, why."""
+        failures = [_most("had no whole answer", self.failures)] if self.failures else []
+        went = "went on as it came" if self.passed.total() == 1 else "went on as they came"
+        passed = [_most(went, self.passed)] if self.passed else []
+        return failures + passed + (self._why_little() if is_little else [])
+
+    def _why_little(self) -> list[str]:
+        from ..report import describe_waiting  # lazily: as all that this command needs
+
+        if not self.waiting:
+            return []
+        offers, tokens = map(sum, zip(*self.waiting.values(), strict=True))
+        if offers:
+            return [f"{describe_waiting(offers, tokens)} (--set eager=on)"]
+        if not self.results:
+            return ["there were no tool results, and those are what respool takes out"]
+        return [SHORT]
+
+
+def _most(what: str, causes: Counter[str]) -> str:
+    """The number of requests, and their most frequent cause."""
+    (cause, _), count = causes.most_common(1)[0], causes.total()
+    others = f" (and {pluralize(len(causes) - 1, 'other cause')})" if len(causes) > 1 else ""
+    return f"{pluralize(count, 'request')} {what}: {cause.rstrip('.')}{others}"
+
+
+def _end_lines(
     setup: LaunchSetup,
     totals: RunTotals,
+    log: RunLog,
     warnings: _WarningCollector,
-    address: str,
     *,
     observe: bool,
-) -> str:
-    """Line after the end: requests, savings, dashboard."""
-    sentences = totals.sentences(observed=observe)
+) -> list[str]:
+    """Lines after the end: what stood in the way; last, requests, savings and where to look."""
+    figures = totals.sentences(observed=observe)
+    saved = totals.tokens_before - totals.tokens_after
+    lines = log.sentences(is_little=saved < LITTLE * totals.tokens_before)
     if warnings.count:
-        sentences.append(
+        lines.append(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"
         )
-    if not totals.requests and setup.applied:
-        sentences.append("it may be told elsewhere where to go: docs/start/run.md")
+    if not log.requests and setup.applied:
         if setup.agent:
-            sentences[0] = (
-                f"warning: {setup.agent} was asked to go through respool, but {sentences[0]}"
-            )
+            figures[0] = f"warning: {setup.agent} was asked to go through respool, but {figures[0]}"
+        figures.append("its own settings may send it elsewhere: see respool docs run")
     if totals.requests:
-        sentences.append(f"the dashboard was at {address}, and respool serve shows it again")
-    return "; ".join(sentences)
+        figures.append("respool serve shows the dashboard again")
+    return [*lines, "; ".join(figures)]
 
 
 def _print_note(line: str) -> None:

@@ -50,7 +50,9 @@ class Remainder(Struct, frozen=True, kw_only=True):
             return ["there are no tool results in it, and those are what respool takes out"]
         waiting = [describe_waiting(self.offers, self.offer_tokens)] if self.offers else []
         return waiting + [
-            said for cause in ("early", "protected", "unseen", "spent") for said in self._told(cause)
+            said
+            for cause in ("early", "protected", "unseen", "spent")
+            for said in self._told(cause)
         ]
 
     def _told(self, cause: KeptCause) -> list[str]:
@@ -58,21 +60,19 @@ class Remainder(Struct, frozen=True, kw_only=True):
         if not found:
             return []
         results = sum(one.results for one in found)
-        amount = f"{_count(results, 'result')}, {sum(one.tokens for one in found):,} tokens,"
-        one_of = results == 1
-        match cause:
-            case "early":
-                return [
-                    f"{amount} {'is' if one_of else 'are'} not looked at yet: that is done "
-                    f"whenever {self.interval:,} tokens have come"
-                ]
-            case "protected":
-                named = ", ".join(f"{one.label} ({one.results:,})" for one in found)
-                return [f"{amount} {'is' if one_of else 'are'} protected: {named}"]
-            case "unseen":
-                return [f"{amount} {'is' if one_of else 'are'} new to the model"]
-            case _:
-                return [f"{amount} {'holds' if one_of else 'hold'} nothing that may go"]
+        amount = (
+            f"{_count(results, 'result')}, {_count(sum(one.tokens for one in found), 'token')},"
+        )
+        are, hold = ("is", "holds") if results == 1 else ("are", "hold")
+        named = ", ".join(f"{one.label} ({one.results:,})" for one in found)
+        told = {
+            "early": f"{are} not looked at yet: that is done whenever {self.interval:,} new tokens "
+            "have come",
+            "protected": f"{are} protected: {named}",
+            "unseen": f"{are} new to the model",
+            "spent": f"{hold} nothing that may go",
+        }
+        return [f"{amount} {told[cause]}"]
 
 
 _HALTS: Final[Mapping[Halt, str]] = {
@@ -89,7 +89,7 @@ def describe_waiting(offers: int, tokens: int) -> str:
     '3 offers, 4,100 tokens, wait until they pay; `eager` takes them now'
     """
     wait, them = ("waits until it pays", "it") if offers == 1 else ("wait until they pay", "them")
-    return f"{_count(offers, 'offer')}, {tokens:,} tokens, {wait}; `eager` takes {them} now"
+    return f"{_count(offers, 'offer')}, {_count(tokens, 'token')}, {wait}; `eager` takes {them} now"
 
 
 def _count(number: int, noun: str) -> str:
@@ -110,7 +110,12 @@ def survey(state: State, context: Context) -> Remainder:
     view = _view(state, context)
     waiting = [] if context.policy.eager else compatible_waiting(view)
     offers, tokens = _total(waiting, state)
-    parts = {part for one in waiting for edit in one.edits for part in touched_parts(edit, view.transcript)}
+    parts = {
+        part
+        for one in waiting
+        for edit in one.edits
+        for part in touched_parts(edit, view.transcript)
+    }
     return Remainder(
         results=len(view.transcript.results),
         offers=offers,

@@ -156,6 +156,9 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     edits: tuple[RecordedEdit, ...] = ()
     edited: int = 0  # edits in force; request lists omit the edits themselves
     made: int = 0  # edits that are new in this conversation
+    waiting_offers: int = 0  # offers that wait until they pay
+    waiting_tokens: int = 0  # tokens that those would save
+    error: str = ""  # why there was no response, or why it was cut off
     terms: str = ""  # hash of the model and the tools
     sent_as: SentAs = "projection"
     prefix: str = ""  # hash of its history; empty: the provider rejected it
