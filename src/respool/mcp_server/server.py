@@ -30,7 +30,9 @@ from ..store import (
     RequestRecord,
     SearchHit,
     Store,
+    UnclearName,
     UnsearchablePattern,
+    resolve_name,
 )
 
 MAX_ANSWER_CHARS: Final = (
@@ -234,8 +236,16 @@ def _list_conversations(store: Store, limit: int, skip: int) -> ToolAnswer:
 
 
 def _resolve_name(store: Store, name: str) -> str:
+    """The conversation that a name means; a unique beginning is enough.
+
+    A reference must be whole: a server that only expands must not let an agent find those of other
+    conversations by guessing how they begin.
+    """
     if name != LATEST:
-        return name
+        try:
+            return resolve_name(store, "conversation", name)
+        except UnclearName as error:
+            raise ToolCallError(str(error)) from None
     found = store.conversations(None, limit=1)
     if not found:
         raise ToolCallError("No conversation is recorded yet.")
@@ -354,7 +364,8 @@ _HISTORY_INPUT: Final = {
     "properties": {
         "conversation": {
             "type": "string",
-            "description": 'The name of one, or "latest"; without it, all are listed.',
+            "description": 'The name of one, or the first characters of it, or "latest"; without '
+            "it, all are listed.",
         },
         "limit": {"type": "integer", "minimum": 1, "description": "How many to list."},
         "skip": _SKIP_INPUT,

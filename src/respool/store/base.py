@@ -13,6 +13,7 @@ from msgspec import Struct
 from ..errors import RespoolError
 from ..facts import Facts
 from ..pricing import Usage
+from .short_names import NameKind
 
 UnavailableReason = Literal[
     "busy",
@@ -319,6 +320,10 @@ class Store(Protocol):
 
     def originals(self, owner: str | None) -> Mapping[str, str]:
         """Lazy mapping of all that this owner may read, for `respool.expand`."""
+        ...
+
+    def names(self, kind: NameKind, beginning: str, limit: int) -> list[str]:
+        """Return the first references, conversations or owners that begin so."""
         ...
 
     def search(
