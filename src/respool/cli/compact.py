@@ -23,7 +23,7 @@ from .options import (
 )
 
 
-@click.command()
+@click.command(short_help="Write FILE with a smaller tool history.")
 @file_argument
 @click.option("-o", "--output", default=STANDARD_STREAM, metavar="PATH", help="File to write to.")
 @format_option
@@ -44,10 +44,10 @@ def compact(
     report_json: str | None,
     originals: str | None,
 ) -> None:
-    """Write the projection of FILE: smaller, valid, in its own format.
+    """Write FILE with a smaller tool history: valid, and in its own format.
 
-    The output is exactly the projection. Where nothing or little is taken out, standard error says
-    why.
+    The output is exactly what would be sent. Where nothing or little is taken out, standard error
+    says why.
     """
     if [output, report_json, originals].count(STANDARD_STREAM) > 1:
         raise CommandError("Only one of the outputs can go to standard output.")

@@ -71,7 +71,7 @@ def _confirm(store: SQLiteStore, yes: bool, named: Sequence[str]) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
-        raise CommandError("This cannot be undone; say --yes where nobody can be asked.")
+        raise CommandError("This cannot be undone, and nobody can be asked here: give --yes.")
     what = ", ".join(named) or "everything"
     click.confirm(f"Delete {what} from {store.path}? It cannot be undone", abort=True)
 

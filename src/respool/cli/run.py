@@ -69,8 +69,11 @@ class _WarningCollector(logging.Handler):
         self.last = record.getMessage()[:200]
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
-@upstream_option(", as for serve")
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run an agent with a proxy of its own.",
+)
+@upstream_option("as for serve")
 @observe_option
 @deadline_option
 @click.option(
@@ -91,11 +94,12 @@ def run(
     command: tuple[str, ...],
     policy: Policy,
 ) -> None:
-    """Run a command with a proxy of its own in front of its provider.
+    """Run an agent so that its requests go through respool.
 
-    Claude Code, Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are
-    known by their names; any other command gets the usual variables. Requests go on to the base
-    URL that was set before. The exit status is the command's.
+    This starts a proxy, runs the command, and stops the proxy when the command ends. Claude Code,
+    Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are known by the
+    names of their commands. Any other command gets the variables that most clients read, such as
+    ANTHROPIC_BASE_URL. Requests go on to where they went before. The exit status is the command's.
     """
     with require_server():
         # lazily: no other command needs the server

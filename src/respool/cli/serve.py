@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this many
 
 
-@click.command()
+@click.command(short_help="Serve the proxy and its dashboard.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -36,12 +36,12 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
-@upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
+@upstream_option("anthropic, openai, openai-chat, openai-responses or gemini")
 @observe_option
 @click.option(
     "--shared-store",
     is_flag=True,
-    help="Other servers use the same store and serve the same conversations.",
+    help="Set this if other servers with the same store serve the same conversations.",
 )
 @deadline_option
 @click.option(
@@ -103,11 +103,11 @@ def serve(  # noqa: PLR0913 - each is an option
             text_formats=texts,
             shared_store=shared_store,
         )
-        click.echo("\n".join(_start_lines(url, server, options)))
+        click.echo("\n".join(start_lines(url, server, options)))
         serve_app(partial(build_app, server, options, quiet, log_format), listening)
 
 
-def _start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:
+def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:
     """Lines at the start: base URLs, upstreams and settings in force."""
     base = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     base = f"{base}/respool-token/$RESPOOL_TOKEN" if server.token else base

@@ -165,7 +165,7 @@ def _compaction_texts(done: CompactionSummary) -> list[str]:
     if done.new_edits:
         found.append(f"{done.new_edits:,} new edit{'' if done.new_edits == 1 else 's'}")
     if done.fallback:
-        went = "edits in force" if done.sent == "known-edits" else "as it came"
+        went = "with the edits in force" if done.sent == "known-edits" else "as it came"
         why = f": {done.why.rstrip('.')}" if done.why else ""
         found.append(f"sent {went} ({done.fallback.replace('-', ' ')}{why})")
     if done.retry:
