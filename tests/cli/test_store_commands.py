@@ -110,13 +110,10 @@ class TestExpand:
 
     def test_several_that_begin_so_are_listed(self, path: Path):
         """Texts are tried until two references begin with the same four characters."""
-        known: dict[str, str] = {}
-        for number in range(100_000):
-            text = f"text {number}"
-            begin = reference(text)[:4]
-            if begin in known:
-                break
+        known, text = dict[str, str](), "text"
+        while (begin := reference(text)[:4]) not in known:
             known[begin] = text
+            text = f"text {len(known)}"
         store = SQLiteStore(path)
         store.keep(OWNER, "c1", by_ref(text, known[begin]))
         store.close()

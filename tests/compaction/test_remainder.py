@@ -122,7 +122,7 @@ def test_the_cause_is_named(case: str) -> None:
 )
 def test_facts_that_forbid_edits_are_the_cause(name: str, said: str) -> None:
     here = report(*READS, done(), policy=PATIENT).prefix
-    facts = Facts(**{name: frozenset({here})})
+    facts = Facts.from_dict({name: [here]})
     assert said in report(*READS, done(), policy=PATIENT, facts=facts).why_so_little()
 
 
@@ -141,6 +141,7 @@ def test_it_is_the_same_from_a_memo_and_in_a_copy() -> None:
         cold = respool.compact(body, policy=PATIENT, memo=None).report
         assert warm.remainder == cold.remainder
         assert warm == cold
+    warm = respool.compact(bodies[-1], policy=PATIENT, memo=memo).report
     assert pickle.loads(pickle.dumps(warm)).remainder == warm.remainder
     assert copy.deepcopy(warm).remainder == warm.remainder
     assert warm.to_dict()["remainder"]["offers"] == 4

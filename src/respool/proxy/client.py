@@ -257,8 +257,7 @@ def _reason(error: BaseException, seconds: float) -> str:
             why = getattr(error.certificate_error, "verify_message", "") or "it is not valid"
             return f"its certificate is not trusted ({why})"
         case aiohttp.ClientConnectorSSLError():
-            why = getattr(error.os_error, "reason", "") or error.strerror or "no reason is given"
-            return f"TLS failed ({str(why).lower().replace('_', ' ')})"
+            return f"TLS failed ({_tls_reason(getattr(error, 'os_error', None))})"
         case aiohttp.ClientConnectorDNSError():
             why = error.strerror or str(error.os_error)
             return f"its name cannot be resolved ({why.lower()})"
@@ -272,6 +271,12 @@ def _reason(error: BaseException, seconds: float) -> str:
             return f"gave an answer that is not HTTP ({error.message or type(error).__name__})"
         case _:
             return f"gave an answer that is not HTTP ({type(error).__name__})"
+
+
+def _tls_reason(error: object) -> str:
+    """The reason that OpenSSL gives, such as `wrong version number`."""
+    why = getattr(error, "reason", None) or getattr(error, "strerror", None) or "no reason given"
+    return str(why).lower().replace("_", " ")
 
 
 def _system_reason(error: OSError) -> str:
