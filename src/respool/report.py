@@ -141,21 +141,28 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def why_so_little(self) -> str:
         """Say why nothing or little was taken out; empty if more than a twentieth was."""
+        head, *causes = self.why_lines() or [""]
+        return f"{head} {'; '.join(causes)}." if causes else ""
+
+    def why_lines(self) -> list[str]:
+        """The same as lines, a cause each; without a cause, none."""
         if self.untouched:
-            return ""
+            return []
         is_changed = any(not isinstance(edit, Advise) for edit in self.edits)
         if is_changed and self.tokens_saved >= LITTLE * self.tokens_before:
-            return ""
-        amount = "Little" if is_changed else "Nothing"
-        return f"{amount} was taken out: {'; '.join(self.remainder.sentences())}."
+            return []
+        return [
+            f"{'Little' if is_changed else 'Nothing'} was taken out:",
+            *self.remainder.sentences(),
+        ]
 
     def to_text(self) -> str:
         """The report for a person, a line an edit."""
         lines = [self.headline()]
         if self.untouched:
             return lines[0]
-        if why := self.why_so_little():
-            lines.append(why)
+        if why := self.why_lines():
+            lines += [why[0], *(f"  {cause}" for cause in why[1:])]
         elif self.remainder.offers:
             left = self.remainder
             lines.append(f"{describe_waiting(left.offers, left.offer_tokens)}.")

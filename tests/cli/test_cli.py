@@ -122,7 +122,7 @@ class TestCompact:
         assert said.count("\n") == 1
         assert run("compact", "-", *CLIPPED, data=load_example()).stderr == ""
         report = run("compact", "-", "--report", data=load_example()).stderr
-        assert f"\nNothing was taken out: {WAITS}; " in report
+        assert f"\nNothing was taken out:\n  {WAITS}\n  3 results, " in report
 
     def test_reports_on_standard_error(self):
         result = run("compact", "-", *CLIPPED, "--report", data=load_example())
@@ -223,13 +223,13 @@ class TestExplain:
 
     def test_says_why_nothing_is_taken_out(self):
         plain = run("explain", "-", data=load_example()).stdout
-        assert f"\nNothing was taken out: {WAITS}; " in plain
-        assert plain.count("--debug lists the offers.") == 1
+        assert f"\nNothing was taken out:\n  {WAITS}\n  3 results, " in plain
+        assert plain.count("\n--debug lists the offers, --set eager=on takes them.\n") == 1
         assert "--debug" not in run("explain", "-", "--debug", data=load_example()).stdout
         short = b'[{"role": "user", "content": "hello"}]'
         said = run("explain", "-", "--format", "anthropic", data=short).stdout
         assert "1 message: " in said
-        assert "Nothing was taken out: there are no tool results in it" in said
+        assert "Nothing was taken out:\n  there are no tool results in it" in said
         clipped = run("explain", "-", *CLIPPED, data=load_example()).stdout
         assert "was taken out" not in clipped
 

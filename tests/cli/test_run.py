@@ -172,9 +172,7 @@ def test_the_last_lines_name_the_real_causes(tmp_path: Path):
     world = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     _, out, said = ran(tmp_path, *words, str(path), world=world)
     assert out == "502\n502\n", said
-    assert (
-        "respool: 2 requests had no whole answer: 127.0.0.1:9: connection refused (and 1 " in said
-    )
+    assert "respool: 2 requests failed: 127.0.0.1:9: connection refused (and 1 " in said
     assert "1 request went on as it came: The provider holds the history (previous_resp" in said
     assert said.splitlines()[-1].startswith("respool: 1 request, 1 of them not answered well; ")
 
@@ -212,6 +210,21 @@ SAID: dict[str, tuple[list[LogEntry], list[str]]] = {
     "not compacted": (
         [entry(path="/v1/embeddings"), entry(path="/v1/embeddings")],
         ["2 requests went on as they came: POST /v1/embeddings is no request with a history"],
+    ),
+    "errors of the provider": (
+        [
+            entry(status=429, upstream="https://api"),
+            entry(status=429, upstream="https://api"),
+            entry(status=404, compaction=CompactionSummary(operation="count", sent="projection")),
+        ],
+        [
+            "2 requests failed: https://api answered 429",
+            "2 requests went on as they came: POST /v1/messages is no request with a history",
+        ],
+    ),
+    "nothing but failures": (
+        [entry(outcome="unreachable", status=502, note="h:1: X", compaction=CompactionSummary())],
+        ["1 request failed: h:1: X"],
     ),
     "too large": (
         [entry(note="not read: the body is too large")],

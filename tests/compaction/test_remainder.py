@@ -58,7 +58,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], set[tuple[str, str]], str]] = 
         [[bash("ls", "a b", "l")]],
         NOW,
         {("unseen", "what the model has not seen yet")},
-        "1 result, 1 token, is new to the model",
+        "1 result, 1 token, is new: the model has not read it yet",
     ),
     "pinned": (
         [*READS, done()],

@@ -134,11 +134,12 @@ def _summary_line(report: respool.Report) -> str:
 def _describe_remainder(report: respool.Report) -> list[str]:
     """Say why nothing or little is taken out; else, what waits."""
     left = report.remainder
-    listed = "" if report.trace is not None or not left.offers else " --debug lists the offers."
-    if why := report.why_so_little():
-        return [why + listed]
+    hint = ["--debug lists the offers, --set eager=on takes them."] if left.offers else []
+    hint = [] if report.trace is not None else hint
+    if why := report.why_lines():
+        return ["\n".join([why[0], *(f"  {cause}" for cause in why[1:]), *hint])]
     if left.offers:
-        return [f"{describe_waiting(left.offers, left.offer_tokens)}.{listed}"]
+        return ["\n".join([f"{describe_waiting(left.offers, left.offer_tokens)}.", *hint])]
     return []
 
 

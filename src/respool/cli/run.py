@@ -237,7 +237,7 @@ class RunLog:
 
     def __init__(self) -> None:
         self.requests = 0
-        self.failures: Counter[str] = Counter()  # by cause: requests without a whole answer
+        self.failures: Counter[str] = Counter()  # by cause: requests without a good answer
         self.passed: Counter[str] = Counter()  # by cause: requests that are not compacted
         self.waiting: dict[str, tuple[int, int]] = {}  # by conversation: offers and their tokens
         self.results = 0  # the most tool results in a conversation
@@ -247,22 +247,25 @@ class RunLog:
         if entry.outcome == "own_page" or (entry.outcome == "rejected" and entry.upstream is None):
             return
         self.requests += 1
+        done = entry.compaction
+        is_count = done is not None and done.operation == "count"
         if entry.outcome in ("unreachable", "upstream_closed"):
             self.failures[entry.note or entry.outcome] += 1
-        done = entry.compaction
+        elif (entry.status or 0) >= 400 and not is_count:  # some gateways count no tokens
+            self.failures[f"{entry.upstream} answered {entry.status}"] += 1
         if done is None:
             self.passed[
                 entry.note or f"{entry.method} {entry.path} is no request with a history"
             ] += 1
         elif done.sent == "untouched" or (done.sent == "observed" and done.fallback):
             self.passed[done.why or done.fallback] += 1
-        elif done.operation != "count":
+        elif not is_count:
             self.waiting[done.conversation] = done.waiting_offers, done.waiting_tokens
             self.results = max(self.results, done.results)
 
     def sentences(self, *, is_little: bool) -> list[str]:
         """What failed, what was passed through and, where little was saved, why."""
-        failures = [_most("had no whole answer", self.failures)] if self.failures else []
+        failures = [_most("failed", self.failures)] if self.failures else []
         went = "went on as it came" if self.passed.total() == 1 else "went on as they came"
         passed = [_most(went, self.passed)] if self.passed else []
         return failures + passed + (self._why_little() if is_little else [])
@@ -270,7 +273,7 @@ class RunLog:
     def _why_little(self) -> list[str]:
         from ..report import describe_waiting  # lazily: as all that this command needs
 
-        if not self.waiting:
+        if not self.waiting or self.failures.total() >= self.requests:
             return []
         offers, tokens = map(sum, zip(*self.waiting.values(), strict=True))
         if offers:

@@ -63,13 +63,13 @@ class Remainder(Struct, frozen=True, kw_only=True):
         amount = (
             f"{_count(results, 'result')}, {_count(sum(one.tokens for one in found), 'token')},"
         )
-        are, hold = ("is", "holds") if results == 1 else ("are", "hold")
+        are, hold, it = ("is", "holds", "it") if results == 1 else ("are", "hold", "them")
         named = ", ".join(f"{one.label} ({one.results:,})" for one in found)
         told = {
             "early": f"{are} not looked at yet: that is done whenever {self.interval:,} new tokens "
             "have come",
             "protected": f"{are} protected: {named}",
-            "unseen": f"{are} new to the model",
+            "unseen": f"{are} new: the model has not read {it} yet",
             "spent": f"{hold} nothing that may go",
         }
         return [f"{amount} {told[cause]}"]

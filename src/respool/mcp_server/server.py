@@ -279,10 +279,11 @@ def _request_lines(store: Store, record: RequestRecord) -> Iterator[str]:
     """Lines of a request: one for itself, one for each edit."""
     fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
     broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
+    error = f"  failed: {record.error}" if record.error else ""
     yield (
         f"{_format_time(record.time)}  {record.model}  status {record.status}  "
         f"{record.tokens_before:,} tokens, "
-        f"{record.saved:,} saved{broke}{fallback}"
+        f"{record.saved:,} saved{broke}{fallback}{error}"
     )
     yield from (_edit_line(edit) for edit in store.edits(record.id, None) or ())
 
