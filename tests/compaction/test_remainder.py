@@ -13,7 +13,7 @@ from respool.compaction.memo import Memo
 from respool.compaction.remainder import Remainder, describe_waiting
 from respool.facts import Facts
 from respool.policy import Policy
-from tests.support.coding_sessions import bash, done, edit, read
+from tests.support.coding_sessions import bash, done, edit, lines, read
 from tests.support.formats import FORMATS, request
 
 NOW: dict[str, Any] = {"reevaluate_tokens": 1, "reevaluate_ratio": 0.0}
@@ -41,6 +41,26 @@ def test_what_waits_is_what_eager_takes(format: str) -> None:
     assert said in patient.why_so_little()
     assert said in patient.to_text()
     assert eager.why_so_little() == ""
+
+
+def test_what_waits_is_counted_beyond_the_edits_in_force() -> None:
+    """The numbers of these lines are taken out at once; the offers that wait take the rest."""
+    reads = [[read(f"/w/{word}.py", lines(1, 200, word), word)] for word in WORDS]
+    patient = report(*reads, done(), policy=PATIENT)
+    eager = report(*reads, done(), policy=PATIENT.replace(eager=True))
+    assert len(patient.edits) == len(WORDS)
+    assert patient.remainder.offer_tokens == eager.tokens_saved - patient.tokens_saved > 1_000
+    left = patient.remainder
+    said = f"4 offers, {left.offer_tokens:,} tokens, wait until they pay; `eager` takes them now."
+    assert patient.why_so_little() == ""  # more than a twentieth was taken out
+    assert patient.to_text().splitlines()[1] == said
+
+
+def test_little_is_told_from_nothing() -> None:
+    blanks = [bash("ls", f"a{' ' * 400}\nb", "b")]
+    made = report(*READS, blanks, done(), policy=PATIENT)
+    assert 0 < made.tokens_saved < 0.05 * made.tokens_before
+    assert made.why_so_little().startswith("Little was taken out: ")
 
 
 ERROR = bash("make", "make: *** [all] Error 2", "e", error=True)
