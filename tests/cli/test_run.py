@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from respool.cli.run import SHORT, RunLog, child_environment
 from respool.proxy.billing import RunTotals
@@ -172,14 +173,14 @@ def test_the_last_lines_name_the_real_causes(tmp_path: Path):
     world = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     _, out, said = ran(tmp_path, *words, str(path), world=world)
     assert out == "502\n502\n", said
-    assert "respool: 2 requests failed: 127.0.0.1:9: connection refused (and 1 " in said
+    assert "respool: 2 requests failed: 127.0.0.1:9: connection refused (and 1 more)" in said
     assert "1 request went on as it came: The provider holds the history (previous_resp" in said
     assert said.splitlines()[-1].startswith("respool: 1 request, 1 of them not answered well; ")
 
 
 def entry(**given: Any) -> LogEntry:
     about: dict[str, Any] = {"time": 1.0, "method": "POST", "path": "/v1/messages", "upstream": "u"}
-    return LogEntry(**{**about, "outcome": "complete", **given})
+    return LogEntry(**{**about, "format": "anthropic", "outcome": "complete", **given})
 
 
 def compacted(conversation: str = "c", **given: Any) -> LogEntry:
@@ -206,21 +207,41 @@ SAID: dict[str, tuple[list[LogEntry], list[str]]] = {
         [compacted(results=2)],
         [SHORT],
     ),
-    "pages do not count": ([entry(outcome="own_page", path="/respool/api/overview")], []),
-    "not compacted": (
-        [entry(path="/v1/embeddings"), entry(path="/v1/embeddings")],
-        ["2 requests went on as they came: POST /v1/embeddings is no request with a history"],
+    "pages do not count": (
+        [
+            entry(outcome="own_page", path="/respool/api/overview", upstream=None, format=None),
+            entry(outcome="rejected", upstream=None, format=None),
+        ],
+        [],
+    ),
+    "nothing with a history": (
+        [entry(path="/v1/models", method="GET", format=None), entry(path="/v1/x", format=None)],
+        ["2 requests had no history that could be compacted: GET /v1/models (and 1 more)"],
+    ),
+    "others are not told of beside those with a history": (
+        [compacted(results=2), entry(path="/v1/x", format=None, status=404)],
+        [SHORT],
+    ),
+    "originals are no evidence": (
+        [entry(compaction=CompactionSummary(sent="original", conversation="c", fallback="late"))],
+        [],
+    ),
+    "only observed": (
+        [entry(compaction=CompactionSummary(sent="observed", fallback="unreadable"))],
+        ["1 request went on as it came: unreadable"],
     ),
     "errors of the provider": (
         [
-            entry(status=429, upstream="https://api"),
-            entry(status=429, upstream="https://api"),
+            replace(compacted(results=1), status=429, upstream="https://api"),
+            replace(compacted(results=1), status=429, upstream="https://api"),
             entry(status=404, compaction=CompactionSummary(operation="count", sent="projection")),
+            compacted(results=1),
         ],
-        [
-            "2 requests failed: https://api answered 429",
-            "2 requests went on as they came: POST /v1/messages is no request with a history",
-        ],
+        ["2 requests failed: https://api answered 429", SHORT],
+    ),
+    "an answer that is cut off": (
+        [entry(outcome="upstream_closed", status=200, note="h:1: closed within its answer")],
+        ["1 request failed: h:1: closed within its answer"],
     ),
     "nothing but failures": (
         [entry(outcome="unreachable", status=502, note="h:1: X", compaction=CompactionSummary())],

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..agents.launch import LaunchSetup
     from ..policy import Policy
     from ..proxy.billing import RunTotals
-    from ..proxy.log import LogEntry
+    from ..proxy.log import CompactionSummary, LogEntry
     from ..proxy.server_options import CompactionOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
@@ -236,39 +236,48 @@ class RunLog:
     """Requests of one run by what became of them, for the lines at its end."""
 
     def __init__(self) -> None:
-        self.requests = 0
+        self.requests = 0  # with a history
+        self.others: Counter[str] = Counter()  # by method and path: requests without one
         self.failures: Counter[str] = Counter()  # by cause: requests without a good answer
         self.passed: Counter[str] = Counter()  # by cause: requests that are not compacted
         self.waiting: dict[str, tuple[int, int]] = {}  # by conversation: offers and their tokens
         self.results = 0  # the most tool results in a conversation
 
     def add(self, entry: LogEntry) -> None:
-        """Add one request; the dashboard's own do not count."""
-        if entry.outcome == "own_page" or (entry.outcome == "rejected" and entry.upstream is None):
+        """Add one request; those to respool itself do not count."""
+        if entry.upstream is None:
+            return
+        is_cut = entry.outcome in ("unreachable", "upstream_closed")
+        if is_cut:
+            self.failures[entry.note or entry.outcome] += 1
+        if entry.format is None:
+            self.others[f"{entry.method} {entry.path}"] += 1
             return
         self.requests += 1
         done = entry.compaction
-        is_count = done is not None and done.operation == "count"
-        if entry.outcome in ("unreachable", "upstream_closed"):
-            self.failures[entry.note or entry.outcome] += 1
-        elif (entry.status or 0) >= 400 and not is_count:  # some gateways count no tokens
-            self.failures[f"{entry.upstream} answered {entry.status}"] += 1
         if done is None:
-            self.passed[
-                entry.note or f"{entry.method} {entry.path} is no request with a history"
-            ] += 1
-        elif done.sent == "untouched" or (done.sent == "observed" and done.fallback):
+            self.passed[entry.note or "not read"] += not is_cut
+        elif done.operation == "generate":  # some gateways do not count tokens
+            if not is_cut and (entry.status or 0) >= 400:
+                self.failures[f"{entry.upstream} answered {entry.status}"] += 1
+            self._add_compacted(done)
+
+    def _add_compacted(self, done: CompactionSummary) -> None:
+        if done.sent == "untouched" or done.fallback in ("passed-through", "unreadable"):
             self.passed[done.why or done.fallback] += 1
-        elif not is_count:
+        elif done.sent != "original":  # of an original nothing is known
             self.waiting[done.conversation] = done.waiting_offers, done.waiting_tokens
             self.results = max(self.results, done.results)
 
     def sentences(self, *, is_little: bool) -> list[str]:
         """What failed, what was passed through and, where little was saved, why."""
-        failures = [_most("failed", self.failures)] if self.failures else []
-        went = "went on as it came" if self.passed.total() == 1 else "went on as they came"
-        passed = [_most(went, self.passed)] if self.passed else []
-        return failures + passed + (self._why_little() if is_little else [])
+        found = [_most("failed", self.failures)] if self.failures else []
+        if self.passed.total():
+            it = "it came" if self.passed.total() == 1 else "they came"
+            found.append(_most(f"went on as {it}", self.passed))
+        if self.others and not self.requests:
+            found.append(_most("had no history that could be compacted", self.others))
+        return found + (self._why_little() if is_little else [])
 
     def _why_little(self) -> list[str]:
         from ..report import describe_waiting  # lazily: as all that this command needs
@@ -286,7 +295,7 @@ class RunLog:
 def _most(what: str, causes: Counter[str]) -> str:
     """The number of requests, and their most frequent cause."""
     (cause, _), count = causes.most_common(1)[0], causes.total()
-    others = f" (and {pluralize(len(causes) - 1, 'other cause')})" if len(causes) > 1 else ""
+    others = f" (and {len(causes) - 1:,} more)" if len(causes) > 1 else ""
     return f"{pluralize(count, 'request')} {what}: {cause.rstrip('.')}{others}"
 
 
@@ -306,7 +315,7 @@ def _end_lines(
         lines.append(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"
         )
-    if not log.requests and setup.applied:
+    if not log.requests and not log.others and setup.applied:
         if setup.agent:
             figures[0] = f"warning: {setup.agent} was asked to go through respool, but {figures[0]}"
         figures.append("its own settings may send it elsewhere: see respool docs run")
