@@ -211,7 +211,11 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "refused": "The provider refused the projection, so the original was sent.",
     "left-alone": "The provider refused a projection in this conversation earlier.",
     "bypassed": "The client asked for it (`x-respool-bypass`).",
-    "unreadable": "respool cannot read the request, or must pass it on.",
+    "unreadable": "respool cannot read the request.",
+    "passed-through": (
+        "A format, cloud or history [that respool passes through]"
+        "(formats.md#passed-through-unchanged)."
+    ),
     "breaker-open": "The circuit breaker is open.",
     "sent-unchanged-before": (
         "This history already went up as it came, and the model binds its reasoning to that."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -22,6 +23,7 @@ from .compaction.evaluation import select_passes
 from .compaction.fold import chain_prefix, fold_step, initial_prefix, is_consistent
 from .compaction.memo import Memo
 from .compaction.projection import originals_at_end, project
+from .compaction.remainder import survey, waiting_total
 from .compaction.state import LazyOriginals, Prefix, State
 from .compaction.window import is_output_sensitive, is_valid_for_output
 from .edits import Edit, Replace, touched_parts
@@ -128,6 +130,21 @@ class FoldedRequest(Struct, frozen=True):
     def epochs(self) -> int:
         """The number of epochs so far."""
         return self.state.evaluation.epochs
+
+    @property
+    def results(self) -> int:
+        """The number of tool results in the history."""
+        return len(self.state.transcript.results)
+
+    @property
+    def evaluated(self) -> tuple[int, int]:
+        """The last evaluation, by the parts that it had seen and the epochs until then."""
+        return self.state.evaluation.fresh_from, self.state.evaluation.epochs
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """The number of offers that wait until they pay, and the tokens that they would save."""
+        return waiting_total(self.state, self.context)
 
     @property
     def breakpoints(self) -> BreakpointMode | None:
@@ -567,6 +584,7 @@ def build_compaction(folded: FoldedRequest, request: Any) -> Compaction[Any]:
         model=_model_name(folded.context.fields),
         counter=folded.context.counter.name,
         tally=_TokenTally(folded, made.pieces, made.rendered, bool(made.end_repairs)),
+        survey=partial(survey, state, folded.context),
         messages=len(folded.body),
         edits=edits_in_force(state),
         repairs=all_repairs(folded, made),

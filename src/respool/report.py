@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
 from .compaction.offers import OfferRecord
+from .compaction.remainder import Remainder, describe_waiting
 from .edits import Advise, Edit
 from .history.refetches import Refetch
 from .markers import Mimicry
@@ -27,6 +28,9 @@ class TokenCounts(Struct, frozen=True, gc=False):
     advised: int = 0  # added by advice, not part of savings
 
 
+LITTLE = 0.05  # share of the tokens: below it a report says why no more was taken out
+
+
 class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One compaction, in figures and reasons.
 
@@ -38,6 +42,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     model: str | None = None
     counter: str | None = None  # "o200k" counts exactly, "estimate" is close
     tally: Callable[[], TokenCounts] = TokenCounts
+    survey: Callable[[], Remainder] = Remainder
     messages: int = 0
     edits: tuple[Edit, ...] = ()
     repairs: tuple[Repair, ...] = ()
@@ -52,6 +57,11 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def _counted(self) -> TokenCounts:
         return self.tally()
+
+    @cached_property
+    def remainder(self) -> Remainder:
+        """Offers that wait until they pay, and results that stay, with the cause of each."""
+        return self.survey()
 
     @property
     def tokens_before(self) -> int:
@@ -93,6 +103,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             data[name] = msgspec.to_builtins(getattr(self, name))
         if self.trace is not None:
             data["trace"] = msgspec.to_builtins(self.trace)
+        data["remainder"] = msgspec.to_builtins(self.remainder)
         return {**data, "tokens_saved": self.tokens_saved}
 
     def __eq__(self, other: object) -> bool:
@@ -106,9 +117,11 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and sent to other processes with its figures, without what they are counted of."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return _restore_report, (
-            {**fields, "tally": partial(TokenCounts, *astuple(self._counted))},
-        )
+        known = {
+            "tally": partial(TokenCounts, *astuple(self._counted)),
+            "survey": partial(Remainder, **asdict(self.remainder)),
+        }
+        return _restore_report, ({**fields, **known},)
 
     def __repr__(self) -> str:
         return f"<Report {self.headline()}>"
@@ -126,11 +139,33 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         saving = sum(not isinstance(edit, Advise) for edit in self.edits)
         return f"{self.format}: {figures}, {share:.1f} % saved by {_pluralize(saving, 'edit')}"
 
+    def why_so_little(self) -> str:
+        """Say why nothing or little was taken out; empty if more than a twentieth was."""
+        head, *causes = self.why_lines() or [""]
+        return f"{head} {'; '.join(causes)}." if causes else ""
+
+    def why_lines(self) -> list[str]:
+        """The same as lines, a cause each; without a cause, none."""
+        if self.untouched:
+            return []
+        is_changed = any(not isinstance(edit, Advise) for edit in self.edits)
+        if is_changed and self.tokens_saved >= LITTLE * self.tokens_before:
+            return []
+        return [
+            f"{'Little' if is_changed else 'Nothing'} was taken out:",
+            *self.remainder.sentences(),
+        ]
+
     def to_text(self) -> str:
         """The report for a person, a line an edit."""
         lines = [self.headline()]
         if self.untouched:
             return lines[0]
+        if why := self.why_lines():
+            lines += [why[0], *(f"  {cause}" for cause in why[1:])]
+        elif self.remainder.offers:
+            left = self.remainder
+            lines.append(f"{describe_waiting(left.offers, left.offer_tokens)}.")
         advice = [edit for edit in self.edits if isinstance(edit, Advise)]
         saving = [edit for edit in self.edits if not isinstance(edit, Advise)]
         lines += [
@@ -152,6 +187,9 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         lines += [f"  pass {name} skipped: {why}" for name, why in self.failures.items()]
         lines += [f"  {one.kind} mimicked at {one.ref}, in {one.where}" for one in self.mimicry]
         return "\n".join(lines)
+
+
+__all__ = ["Report", "TokenCounts", "describe_waiting"]
 
 
 def _restore_report(fields: dict[str, Any]) -> Report:

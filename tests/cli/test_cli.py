@@ -38,6 +38,7 @@ CAPPED = (
     "eager=on",
 )
 CLIPPED = (*CAPPED, "--set", "passes=cap_results")
+WAITS = "2 offers, 3,319 tokens, wait until they pay; `eager` takes them now"
 
 
 @pytest.fixture(autouse=True)
@@ -112,8 +113,16 @@ class TestCompact:
     def test_reads_and_writes_files(self, tmp_path: Path):
         Path("in.json").write_bytes(load_example())
         result = run("compact", "in.json", "-o", "out.json")
-        assert (result.exit_code, result.output) == (0, "")
+        assert (result.exit_code, result.stdout) == (0, "")
         assert Path("out.json").read_bytes() == respool.repair(load_example()).request
+
+    def test_says_why_nothing_is_taken_out(self):
+        said = run("compact", "-", data=load_example()).stderr
+        assert said.startswith(f"respool: Nothing was taken out: {WAITS}; 3 results, ")
+        assert said.count("\n") == 1
+        assert run("compact", "-", *CLIPPED, data=load_example()).stderr == ""
+        report = run("compact", "-", "--report", data=load_example()).stderr
+        assert f"\nNothing was taken out:\n  {WAITS}\n  3 results, " in report
 
     def test_reports_on_standard_error(self):
         result = run("compact", "-", *CLIPPED, "--report", data=load_example())
@@ -213,17 +222,16 @@ class TestExplain:
         assert "out of order" in result.stdout
 
     def test_says_why_nothing_is_taken_out(self):
-        waits = "Nothing is taken out yet: 3 offers wait until they pay"
         plain = run("explain", "-", data=load_example()).stdout
-        assert f"{waits}; --debug lists what was offered.\n" in plain
-        assert f"{waits}.\n" in run("explain", "-", "--debug", data=load_example()).stdout
+        assert f"\nNothing was taken out:\n  {WAITS}\n  3 results, " in plain
+        assert plain.count("\n--debug lists the offers, --set eager=on takes them.\n") == 1
+        assert "--debug" not in run("explain", "-", "--debug", data=load_example()).stdout
         short = b'[{"role": "user", "content": "hello"}]'
         said = run("explain", "-", "--format", "anthropic", data=short).stdout
         assert "1 message: " in said
-        assert "Nothing is taken out: the history is short" in said
-        assert (
-            "Nothing is taken out" not in run("explain", "-", *CLIPPED, data=load_example()).stdout
-        )
+        assert "Nothing was taken out:\n  there are no tool results in it" in said
+        clipped = run("explain", "-", *CLIPPED, data=load_example()).stdout
+        assert "was taken out" not in clipped
 
     def test_never_breaks_a_reference(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -529,7 +537,8 @@ class TestBadInput:
     def test_is_left_alone_where_it_can_be_read(self, what: str):
         body = READABLE[what]
         result = run("compact", "-", data=body)
-        assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, body, "")
+        assert (result.exit_code, result.stdout_bytes) == (0, body)
+        assert result.stderr.startswith("respool: Nothing was taken out: ")
         assert run("check", "-", data=body).exit_code == 0
 
     @pytest.mark.parametrize("command", ["compact", "explain", "check"])
@@ -649,7 +658,7 @@ class TestProcesses:
         done = subprocess.run(
             command, input=load_example(), env=env, capture_output=True, check=False
         )
-        assert (done.returncode, done.stderr) == (0, b"")
+        assert (done.returncode, done.stderr.count(b"\n")) == (0, 1), done.stderr
         assert done.stdout == respool.repair(load_example()).request
 
     @POSIX

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from respool.cli.run import child_environment
+from respool.cli.run import SHORT, RunLog, child_environment
 from respool.proxy.billing import RunTotals
+from respool.proxy.log import CompactionSummary, LogEntry
 from respool.store import RequestRecord
 from tests.support.formats import Exchange, request
 from tests.transcripts.upstream import Answer, Upstream
@@ -147,7 +149,123 @@ def test_requests_go_through_to_where_they_went_before(tmp_path: Path, observe: 
     assert 0 < after < before
     assert found[2] == ("would have been" if observe else "were")
     assert "by the provider's own counts" in last
-    assert "the dashboard was at http://127.0.0.1:" in last
+    assert last.endswith("; respool serve shows the dashboard again")
+
+
+def test_the_last_lines_name_the_real_causes(tmp_path: Path):
+    """One run with a request that is passed through, and one that nobody answers."""
+    bodies(tmp_path, 1)
+    script = (
+        AGENT.replace(
+            'base + "/v1/messages"',
+            'base + ("/v1/messages" if "messages" in body else "/v1/responses")',
+        )
+        .replace("with opener.open", "try:\n        opener.open")
+        .replace(
+            ') as answer:\n        print(answer.status, answer.headers["x-respool-sent"])',
+            ")\n    except OSError as error: print(error.code)",
+        )
+    )
+    path = tmp_path / "both.json"
+    held = {"model": "gpt-5", "previous_response_id": "r", "input": []}
+    path.write_text(json.dumps([*json.loads((tmp_path / "bodies.json").read_text()), held]))
+    words = ("--upstream", "openai=http://no-such-host.invalid", "--", sys.executable, "-c", script)
+    world = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    _, out, said = ran(tmp_path, *words, str(path), world=world)
+    assert out == "502\n502\n", said
+    assert "respool: 2 requests failed: 127.0.0.1:9: connection refused (and 1 more)" in said
+    assert "1 request went on as it came: The provider holds the history (previous_resp" in said
+    assert said.splitlines()[-1].startswith("respool: 1 request, 1 of them not answered well; ")
+
+
+def entry(**given: Any) -> LogEntry:
+    about: dict[str, Any] = {"time": 1.0, "method": "POST", "path": "/v1/messages", "upstream": "u"}
+    return LogEntry(**{**about, "format": "anthropic", "outcome": "complete", **given})
+
+
+def compacted(conversation: str = "c", **given: Any) -> LogEntry:
+    done = CompactionSummary(sent="projection", conversation=conversation, **given)
+    return entry(compaction=done)
+
+
+# entries of the log, and what is said of them where little was saved
+SAID: dict[str, tuple[list[LogEntry], list[str]]] = {
+    "the last request of each conversation counts": (
+        [
+            compacted("a", waiting_offers=9, waiting_tokens=9_000, results=9),
+            compacted("a", waiting_offers=2, waiting_tokens=4_000, results=9),
+            compacted("b", waiting_offers=1, waiting_tokens=100, results=3),
+            compacted("b", operation="count"),
+        ],
+        ["3 offers, 4,100 tokens, wait until they pay; `eager` takes them now (--set eager=on)"],
+    ),
+    "no results": (
+        [compacted()],
+        ["there were no tool results, and those are what respool takes out"],
+    ),
+    "short": (
+        [compacted(results=2)],
+        [SHORT],
+    ),
+    "pages do not count": (
+        [
+            entry(outcome="own_page", path="/respool/api/overview", upstream=None, format=None),
+            entry(outcome="rejected", upstream=None, format=None),
+        ],
+        [],
+    ),
+    "nothing with a history": (
+        [entry(path="/v1/models", method="GET", format=None), entry(path="/v1/x", format=None)],
+        ["2 requests had no history that could be compacted: GET /v1/models (and 1 more)"],
+    ),
+    "others are not told of beside those with a history": (
+        [compacted(results=2), entry(path="/v1/x", format=None, status=404)],
+        [SHORT],
+    ),
+    "originals are no evidence": (
+        [entry(compaction=CompactionSummary(sent="original", conversation="c", fallback="late"))],
+        [],
+    ),
+    "only observed": (
+        [entry(compaction=CompactionSummary(sent="observed", fallback="unreadable"))],
+        ["1 request went on as it came: unreadable"],
+    ),
+    "errors of the provider": (
+        [
+            replace(compacted(results=1), status=429, upstream="https://api"),
+            replace(compacted(results=1), status=429, upstream="https://api"),
+            entry(status=404, compaction=CompactionSummary(operation="count", sent="projection")),
+            compacted(results=1),
+        ],
+        ["2 requests failed: https://api answered 429", SHORT],
+    ),
+    "an answer that is cut off": (
+        [entry(outcome="upstream_closed", status=200, note="h:1: closed within its answer")],
+        ["1 request failed: h:1: closed within its answer"],
+    ),
+    "nothing but failures": (
+        [entry(outcome="unreachable", status=502, note="h:1: X", compaction=CompactionSummary())],
+        ["1 request failed: h:1: X"],
+    ),
+    "too large": (
+        [entry(note="not read: the body is too large")],
+        ["1 request went on as it came: not read: the body is too large"],
+    ),
+    "passed through": (
+        [entry(compaction=CompactionSummary(sent="untouched", fallback="unreadable", why="X."))],
+        ["1 request went on as it came: X"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_the_last_lines_say_why_little_was_saved(case: str):
+    entries, said = SAID[case]
+    log = RunLog()
+    for one in entries:
+        log.add(one)
+    assert log.sentences(is_little=True) == said
+    assert not [one for one in log.sentences(is_little=False) if "wait" in one or "short" in one]
 
 
 def test_an_option_holds_before_what_was_set(tmp_path: Path):

@@ -90,7 +90,7 @@ class TestExpand:
         ("arguments", "said"),
         [
             (("a" * 20,), "No original is kept under aaaaaaaaaaaaaaaaaaaa in "),
-            ((REF[:8],), "is no reference; one has twenty characters"),
+            ((REF[:3],), "is no reference; one has twenty characters"),
             ((REF, "--lines", "5:3"), "--lines: '5:3' is not allowed; lines count from 1"),
             ((REF, "--lines", "0:3"), "--lines: '0:3' is not allowed; lines count from 1"),
             ((REF, "--lines", "30:"), "respool: --lines: this original has 20 lines"),
@@ -104,12 +104,32 @@ class TestExpand:
         assert said in result.stderr
         assert result.stdout == ""
 
+    def test_a_unique_beginning_is_enough(self, path: Path):
+        assert run("expand", REF[:4]).output == TEXT
+        assert run("expand", REF[:19]).output == TEXT
+
+    def test_several_that_begin_so_are_listed(self, path: Path):
+        """Texts are tried until two references begin with the same four characters."""
+        known, text = dict[str, str](), "text"
+        while (begin := reference(text)[:4]) not in known:
+            known[begin] = text
+            text = f"text {len(known)}"
+        store = SQLiteStore(path)
+        store.keep(OWNER, "c1", by_ref(text, known[begin]))
+        store.close()
+        both = sorted([reference(text), reference(known[begin])])
+        result = run("expand", begin)
+        assert result.exit_code == 2
+        assert f"'{begin}' stands for several references: {', '.join(both)}." in result.stderr
+        assert run("expand", both[0]).exit_code == 0
+
     def test_a_file_of_originals_will_do(self, tmp_path: Path):
         file = tmp_path / "originals.json"
         file.write_text(json.dumps({REF: "one\ntwo \ud83d\n"}))
         whole = run("expand", REF, "--originals", str(file))
         assert whole.stdout_bytes == "one\ntwo \ud83d\n".encode("utf-8", "surrogatepass")
         assert run("expand", REF, "--originals", str(file), "--lines", "1").output == "one\n"
+        assert run("expand", REF[:5], "--originals", str(file), "--lines", "1").output == "one\n"
 
     @pytest.mark.parametrize(
         ("data", "said"),
@@ -256,7 +276,7 @@ class TestForget:
             (("--yes",), "Say what to forget: --all, or"),
             (("--yes", "--all", "--owner", OWNER), "other options name; not both."),
             (("--yes", "--before", "soon"), "--before: 'soon' is neither a date"),
-            (("--all",), "This cannot be undone; say --yes"),
+            (("--all",), "This cannot be undone, and nobody can be asked here: give --yes."),
         ],
     )
     def test_refuses_in_a_sentence_and_deletes_nothing(

@@ -175,6 +175,11 @@ class TestData:
         later = used.data(f"requests?conversation={name}&after={after!r}")["requests"]
         assert [one["id"] for one in later] == [one["id"] for one in only(used)[3:]]
 
+    def test_how_a_name_begins_is_enough(self, used: Dashboarded):
+        name = used.data("conversations")["conversations"][0]["name"]
+        assert used.data(f"requests?conversation={name[:8]}")["requests"] == only(used)
+        assert used.get(f"/respool/api/requests?conversation={name[:2]}")[0] == 400
+
 
 class TestObserving:
     def test_what_would_have_been_is_told_apart(self, tmp_path: Path):

@@ -134,6 +134,7 @@ REFUSED = [
     ({}, "ref=None is no reference"),
     ({"ref": "abc"}, "ref='abc' is no reference"),
     ({"ref": "a" * 21}, "is no reference"),
+    ({"ref": REF[:8]}, "is no reference"),  # an agent must not find others by guessing
     ({"ref": "a" * 20}, f"No original is kept under {'a' * 20}"),
     ({"ref": REF, "lines": "x"}, "lines='x' is not allowed; write \"120-180\""),
     ({"ref": REF, "lines": "9-3"}, "no lines 9-3 here: this original has the lines 1-20"),
@@ -190,6 +191,9 @@ async def history_names_conversations_requests_edits_and_references(asking: Clie
     assert last == [f"{second}\n", "These are the last 1 of 2 requests, in their order."]
     latest = said(await asking.call_tool(HISTORY, {"conversation": "latest"}))
     assert "another" in latest[0]
+    short = await asking.call_tool(HISTORY, {"conversation": "c"})
+    assert short.is_error
+    assert said(short) == ["'c' is too short for a conversation: give 4 characters or more."]
     unknown = await asking.call_tool(HISTORY, {"conversation": "c9"})
     assert unknown.is_error
     assert "No request of a conversation 'c9' is recorded" in said(unknown)[0]

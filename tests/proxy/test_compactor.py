@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import respool
+from respool.compaction import remainder
 from respool.edits import Offer
 from respool.markers import reference
 from respool.passes.base import View
@@ -427,3 +428,76 @@ def test_no_key_and_no_cookie_is_in_the_store(tmp_path: Path):
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"toolu" in held or len(held) > 10_000
     assert [secret for secret in secrets if secret.encode() in held] == []
+
+
+PATIENT = respool.Policy(
+    reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("stub_results",), miss_penalty=100.0
+)
+
+
+def test_what_waits_is_logged_and_recorded_as_a_report_says_it(tmp_path: Path):
+    """The log's last line and the record agree with the library's report of the same request."""
+
+    async def act(one: Compacted) -> None:
+        for steps in (2, 3, 4):
+            await one.ask("anthropic", steps)
+        report = respool.compact(request_body("anthropic", 4), policy=PATIENT, memo=None).report
+        left = report.remainder
+        assert left.offers == 3
+        done = one.standing.records[-1].compaction
+        assert done is not None
+        found = (done.results, done.waiting_offers, done.waiting_tokens)
+        assert found == (left.results, left.offers, left.offer_tokens)
+        records = await one.records(3)
+        assert [kept.waiting_offers for kept in records] == [1, 2, 3]
+        assert records[-1].waiting_tokens == left.offer_tokens
+
+    drive(tmp_path, act, policy=PATIENT)
+
+
+def test_what_waits_is_counted_once_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    counted: list[object] = []
+    real = remainder.compatible_waiting
+    monkeypatch.setattr(
+        remainder, "compatible_waiting", lambda view: counted.append(view) or real(view)
+    )
+
+    async def act(one: Compacted) -> None:
+        for steps in (2, 2, 3, 3):
+            await one.ask("anthropic", steps)
+
+    drive(tmp_path, act, policy=PATIENT.replace(reevaluate_tokens=100_000))
+    assert counted == []  # there was no evaluation
+    drive(tmp_path, act, policy=PATIENT)
+    assert len(counted) == 2
+
+
+def test_why_there_was_no_answer_is_recorded(tmp_path: Path):
+    async def close(_received: object, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 2)
+        (record,) = await one.records(1)
+        where = f"127.0.0.1:{one.standing.behind.port}"
+        assert (record.status, record.error) == (
+            0,
+            f"{where}: closed the connection without an answer",
+        )
+
+    drive(tmp_path, act, script=close)
+
+
+def test_what_is_passed_through_is_not_called_unreadable(tmp_path: Path):
+    async def act(one: Compacted) -> None:
+        body = {"model": "gpt-5", "previous_response_id": "r", "input": []}
+        await one.send("openai-responses", json.dumps(body).encode())
+        await one.send("openai-responses", b'{"input": 7, "secret": "s"}')
+        through, unread = (record.compaction for record in one.standing.records)
+        assert through is not None
+        assert unread is not None
+        assert (through.sent, through.fallback) == ("untouched", "passed-through")
+        assert through.why == "The provider holds the history (previous_response_id)."
+        assert (unread.sent, unread.fallback, unread.why) == ("untouched", "unreadable", "")
+
+    drive(tmp_path, act)

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -20,11 +21,11 @@ from hypothesis import strategies as st
 from respool.proxy.app import App
 from respool.proxy.asgi import Message, Request
 from respool.proxy.client import NO_BODY, Client
-from respool.proxy.log import entry_for
+from respool.proxy.log import LogEntry, entry_for
 from respool.proxy.middleware import PassThrough
 from respool.proxy.response import Observer, UpstreamClosed, relay
 from respool.proxy.server import RunningServer, serving, serving_in_thread
-from respool.proxy.server_options import ServerOptions, TransferLimits
+from respool.proxy.server_options import ServerOptions, TransferLimits, upstreams_of
 from respool.proxy.server_options import Upstream as Endpoint
 from tests.effort import examples
 from tests.proxy.sockets import (
@@ -321,6 +322,84 @@ def test_an_upstream_that_is_not_there(path: str, fits):
             assert fits(json.loads(reply.body))
 
     run(case)
+
+
+# where requests go, the environment, and the cause in the log and in the client's error
+NOWHERE: dict[str, tuple[str, dict[str, str], str]] = {
+    "refused": ("http://127.0.0.1:9", {}, r"127\.0\.0\.1:9: connection refused"),
+    "no such name": (
+        "http://no-such-host.invalid",
+        {},
+        r"no-such-host\.invalid:80: its name cannot be resolved \([a-z -]+\)",
+    ),
+    "no TLS": ("https://127.0.0.1:{plain}", {}, r"127\.0\.0\.1:\d+: TLS failed \([a-z -]+\)"),
+    "no HTTP": (
+        "http://127.0.0.1:{port}",
+        {},
+        r"127\.0\.0\.1:\d+: gave an answer that is not HTTP \(.*\)",
+    ),
+    "a proxy that is not there": (
+        "http://api.example.com",
+        {"http_proxy": "http://me:secret@127.0.0.1:9"},
+        r"127\.0\.0\.1:9 \(the proxy that HTTP_PROXY names\): connection refused",
+    ),
+    "a proxy that refuses": (
+        "https://api.example.com",
+        {"https_proxy": "http://me:secret@127.0.0.1:{refusing}"},
+        r"127\.0\.0\.1:\d+ \(the proxy that HTTPS_PROXY names\): it answered 407",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOWHERE)
+def test_the_real_cause_is_named(case: str, monkeypatch: pytest.MonkeyPatch):
+    url, environment, cause = NOWHERE[case]
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+    async def babble(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"garbage\r\n\r\n")
+        writer.close()
+
+    async def refuse(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 this is no TLS\r\n")
+        writer.close()
+
+    async def test() -> None:
+        records: list[LogEntry] = []
+        plain = await asyncio.start_server(greet, "127.0.0.1", 0)
+        async with upstream(babble) as behind, upstream(refuse) as refusing, plain:
+            ports = {"port": behind.port, "refusing": refusing.port}
+            ports["plain"] = plain.sockets[0].getsockname()[1]
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value.format(**ports))
+            to = upstreams_of([f"anthropic={url.format(**ports)}"])
+            app = App(ServerOptions(port=0, upstreams=to), log=records.append)
+            async with serving(app) as running:
+                reply = await ask(running.port, post("/v1/messages", b"{}", "x-api-key: sk-hidden"))
+        assert reply.status == 502
+        (record,) = records
+        assert record.note is not None
+        assert re.fullmatch(cause, record.note), record.note
+        told = json.loads(reply.body)["error"]["message"]
+        assert record.note.partition(": ")[2].split("(")[0] in told
+        assert not [secret for secret in ("secret", "sk-hidden") if secret in told + record.note]
+
+    run(test)
+
+
+def test_no_connection_in_time_is_told_as_such():
+    upstreams = upstreams_of(["anthropic=https://[2001:db8::1]:8443/v1"])
+    client = Client([upstreams.anthropic], TransferLimits(connect_seconds=7.5))
+    problem = client.problem_of(TimeoutError(), upstreams.anthropic)
+    assert problem.cause == "[2001:db8::1]:8443: no connection within 7.5 s"
+    assert problem.sentence == "cannot be reached: no connection within 7.5 s"
+    assert problem.is_timeout
 
 
 def test_a_hanging_upstream_holds_up_nobody_else():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import re
 import signal
@@ -14,10 +15,19 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from respool.proxy.log import LineWriter
+from respool.proxy.log import (
+    CompactionSummary,
+    LineWriter,
+    LogEntry,
+    LogFormat,
+    log_to,
+    log_warnings_to,
+    text_line,
+)
 from tests.proxy.compaction import request_body
 from tests.proxy.program import Client, events, provider
 from tests.proxy.test_server import SOURCE, served
@@ -106,6 +116,104 @@ def rejoined(lines: list[str]) -> list[str]:
         whole = not made or made[-1].startswith("{") or made[-1].endswith(LINE)
         made[-1:] = [*made[-1:], line] if whole else [made[-1] + line]
     return made
+
+
+def entry(**given: Any) -> LogEntry:
+    about: dict[str, Any] = {"time": 0.0, "method": "POST", "path": "/v1/messages"}
+    return LogEntry(
+        **{**about, "outcome": "complete", "status": 200, "duration_ms": 9_120, **given}
+    )
+
+
+def done(**given: Any) -> CompactionSummary:
+    about: dict[str, Any] = {"sent": "projection", "model": "claude-x", "conversation": "5f0c" * 8}
+    return CompactionSummary(**{**about, "tokens_before": 200_000, "tokens_saved": 50_000, **given})
+
+
+SAVED, NAMED = "200,000 tokens, 25 % saved", "conversation 5f0c5f0c"
+# an entry, and its line without the time
+LINES: dict[str, tuple[LogEntry, str]] = {
+    "compacted": (
+        entry(compaction=done(new_edits=3)),
+        "claude-x; 200; 200,000 tokens, 25 % saved; 3 new edits; 9.1 s; conversation 5f0c5f0c",
+    ),
+    "observed": (
+        entry(compaction=done(sent="observed")),
+        "claude-x; 200; 200,000 tokens, 25 % would be saved; 9.1 s; conversation 5f0c5f0c",
+    ),
+    "late": (
+        entry(compaction=done(sent="known-edits", fallback="late", why="over 3 s")),
+        f"claude-x; 200; {SAVED}; sent with the edits in force (late: over 3 s); 9.1 s; {NAMED}",
+    ),
+    "passed through": (
+        entry(compaction=CompactionSummary(sent="untouched", fallback="passed-through", why="X.")),
+        "POST /v1/messages; 200; sent as it came (passed through: X); 9.1 s",
+    ),
+    "no answer": (
+        entry(outcome="unreachable", status=502, note="127.0.0.1:9: connection refused"),
+        "POST /v1/messages; 502 no answer; 127.0.0.1:9: connection refused; 9.1 s",
+    ),
+    "count": (
+        entry(compaction=CompactionSummary(model="m", operation="count")),
+        "count for m; 200; 9.1 s",
+    ),
+    "a hostile name": (
+        entry(compaction=CompactionSummary(model="m\x1b[2J\n\u202e")),
+        "m\\u001b[2J\\u000a\\u202e; 200; 9.1 s",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_a_line_for_a_person(case: str):
+    one, line = LINES[case]
+    clock, _, said = text_line(one).partition(" ")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", clock)
+    assert said == line
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_polling_is_not_logged_and_warnings_are_in_the_same_format(
+    format: LogFormat, tmp_path: Path
+):
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    path = tmp_path / "log"
+    try:
+        with path.open("wb") as file:
+            writer = LineWriter(file.fileno(), token="the-token", format=format)
+            log = log_to(writer)
+            for method, url in (
+                ("GET", "/healthz"),
+                ("GET", "/respool/api/overview"),
+                ("HEAD", "/"),
+            ):
+                log(entry(method=method, path=url, outcome="own_page"))
+            log(entry(method="POST", path="/respool/api/pause", outcome="own_page"))
+            log(entry(method="GET", path="/healthz", outcome="own_page", note="failed: ValueError"))
+            log(entry(note="the-token"))
+            log_warnings_to(writer)
+            try:
+                raise ValueError("quotes a request")
+            except ValueError:
+                logging.getLogger("x").exception("It failed")
+            writer.close(SOON)
+    finally:
+        root.handlers[:], root.level = before, level
+    lines = path.read_text("utf-8").splitlines()
+    assert "the-token" not in "".join(lines)
+    assert "quotes a request" not in "".join(lines)
+    if format == "json":
+        found = [json.loads(line) for line in lines]
+        assert [one.get("path") for one in found[:3]] == [
+            "/respool/api/pause", "/healthz", "/v1/messages",
+        ]  # fmt: skip
+        assert (found[3]["message"], found[3]["error"]) == ("It failed", "ValueError")
+    else:
+        assert [line.partition(" ")[2].split(";")[0] for line in lines[:3]] == [
+            "POST /respool/api/pause", "GET /healthz", "POST /v1/messages",
+        ]  # fmt: skip
+        assert " error: It failed (ValueError at " in lines[3]
 
 
 def test_one_whose_reader_has_gone_harms_nobody():

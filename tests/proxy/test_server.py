@@ -23,6 +23,10 @@ import pytest
 from click.testing import CliRunner
 
 from respool.cli import main
+from respool.cli.serve import start_lines
+from respool.policy import Policy
+from respool.proxy.port_owner import describe_port_owner
+from respool.proxy.server_options import CompactionOptions, ServerOptions, upstreams_of
 
 SOURCE = Path(__file__).parents[2] / "src"
 SOON = 60.0  # seconds after which a test gives up, on a slow machine too
@@ -120,7 +124,6 @@ def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
     assert answers == [(200, b"ok")]  # what was open was finished
     lines = [json.loads(line) for line in logged.splitlines()]
     assert [(line["path"], line["outcome"]) for line in lines] == [
-        ("/healthz", "own_page"),
         ("/0", "complete"),
         ("/1", "complete"),
     ]
@@ -160,8 +163,8 @@ def test_an_address_of_ipv6_may_be_written_as_in_a_url(host: str):
         taken.listen()
         port = taken.getsockname()[1]
         result = CliRunner().invoke(main, ["serve", "--host", host, "--port", str(port)])
-    assert result.stderr == (
-        f"respool: respool cannot listen on ::1 port {port}: Address already in use.\n"
+    assert result.stderr.startswith(
+        f"respool: respool cannot listen on ::1 port {port}: Address already in use by "
     )
 
 
@@ -172,9 +175,108 @@ def test_a_port_in_use_is_said_in_a_sentence():
         port = taken.getsockname()[1]
         result = CliRunner().invoke(main, ["serve", "--port", str(port)])
     assert result.exit_code == 2
-    assert result.stderr == (
-        f"respool: respool cannot listen on 127.0.0.1 port {port}: Address already in use.\n"
+    found = re.fullmatch(
+        rf"respool: respool cannot listen on 127.0.0.1 port {port}: Address already in use by "
+        rf"[\w.-]+ \(process {os.getpid()}\)\. --port chooses another port\.\n",
+        result.stderr,
     )
+    assert found, result.stderr
+
+
+def proc_folder(folder: Path, table: str, comm: str = "node", cmdline: str = "node\0x") -> Path:
+    """A /proc with one process that holds the socket 77."""
+    process = folder / "4242"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd" / "5").symlink_to("socket:[77]")
+    (process / "fd" / "6").symlink_to("/dev/null")
+    (process / "comm").write_text(f"{comm}\n")
+    (process / "cmdline").write_text(cmdline)
+    (folder / "net").mkdir()
+    (folder / "net" / table).write_text(
+        "  sl  local_address rem_address st tx rx tr tm retrnsmt uid timeout inode\n"
+        "   0: 0100007F:2253 00000000:0000 0A 0:0 00:0 0 0 0 77 1 0 100\n"
+        "   1: 0100007F:2254 0100007F:9C40 01 0:0 00:0 0 0 0 77 1 0 100\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("port", "table", "cmdline", "said"),
+    [
+        (0x2253, "tcp", "node\0--key=sk-secret", "node (process 4242)"),
+        (0x2253, "tcp6", "node\0x", "node (process 4242)"),
+        (0x2253, "tcp", "python\0/usr/bin/respool\0serve", "respool (process 4242)"),
+        (0x2253, "tcp", "python\0-m\0respool\0serve", "respool (process 4242)"),
+        (0x2254, "tcp", "node\0x", ""),  # connected, not listening
+        (0x2255, "tcp", "node\0x", ""),
+    ],
+)
+def test_a_port_s_owner_is_found_where_it_can_be_seen(
+    tmp_path: Path, port: int, table: str, cmdline: str, said: str
+):
+    assert describe_port_owner(port, proc_folder(tmp_path, table, cmdline=cmdline)) == said
+
+
+def test_a_port_s_owner_may_not_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = proc_folder(tmp_path, "tcp")
+    (folder / "4242" / "fd" / "5").unlink()  # as if it were another user's
+    assert describe_port_owner(0x2253, folder) == ""
+    assert describe_port_owner(0x2253, tmp_path / "no-proc") == ""
+    monkeypatch.setattr("respool.proxy.server.describe_port_owner", lambda _port: "")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = ["serve", "--port", str(taken.getsockname()[1])]
+        said = CliRunner().invoke(main, options).stderr
+    assert "in use; by which process cannot be seen from here. --port chooses another" in said
+
+
+def test_a_mac_is_asked_by_lsof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert describe_port_owner(8787) == ""
+    lsof = tmp_path / "lsof"
+    lsof.write_text('#!/bin/sh\n[ "$2" = -iTCP:8787 ] && printf "p512\\ncnode\\nf20\\n"\n')
+    lsof.chmod(0o755)
+    assert describe_port_owner(8787) == "node (process 512)"
+    assert describe_port_owner(8788) == ""
+
+
+# options of the server and the compaction, and lines that are printed at the start
+STARTS: dict[str, tuple[ServerOptions, CompactionOptions, list[str]]] = {
+    "defaults": (
+        ServerOptions(),
+        CompactionOptions(),
+        [
+            "  dashboard                 http://127.0.0.1:8787",
+            "  Claude Code               ANTHROPIC_BASE_URL=http://127.0.0.1:8787 claude",
+            "  OpenAI's formats          OPENAI_BASE_URL=http://127.0.0.1:8787/v1",
+            "  anthropic goes to         https://api.anthropic.com",
+            "  openai goes to            https://api.openai.com",
+            "  gemini goes to            https://generativelanguage.googleapis.com",
+            "  settings                  all at their defaults; respool settings lists them",
+        ],
+    ),
+    "a token, upstreams, settings": (
+        ServerOptions(
+            "0.0.0.0", upstreams=upstreams_of(["openai-chat=http://llm:8000/api/v1"]), token=TOKEN
+        ),
+        CompactionOptions(policy=Policy().with_values({"eager": True}, "here"), observe=True),
+        [
+            "  dashboard                 http://127.0.0.1:8787/respool-token/$RESPOOL_TOKEN",
+            "  openai-chat goes to       http://llm:8000/api/v1",
+            "  openai-responses goes to  https://api.openai.com",
+            "  settings                  eager (here); all others at their defaults",
+            "It only observes: requests are measured and not changed.",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+def test_the_start_says_what_to_set_and_where_requests_go(case: str):
+    server, options, expected = STARTS[case]
+    lines = start_lines(f"http://{server.host}:8787", server, options)
+    assert [line for line in expected if line not in lines] == [], lines
+    assert not [line for line in lines if TOKEN in line]
 
 
 @pytest.mark.parametrize(

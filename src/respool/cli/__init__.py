@@ -12,6 +12,7 @@ from .check import check
 from .compact import compact
 from .console import CommandGroup
 from .demo import demo
+from .docs import docs, page_of_command
 from .doctor import doctor
 from .expand import expand
 from .explain import explain
@@ -53,14 +54,20 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Keep an agent's thread while its tool history shrinks.
+    """Make an agent's tool history smaller on its way to the model.
 
-    Start with: respool demo shows what it does, respool replay what your past sessions cost, and
-    respool run -- claude runs an agent with it.
+    \b
+    Start with one of these:
+      respool demo           shows what it does, on an example
+      respool replay         shows what your past sessions cost
+      respool run -- claude  runs an agent with it
+      respool docs           lists the documentation
 
-    FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
-    it from standard input. Exit status: 0 on success, 1 when check or doctor found problems or
-    search nothing, 2 when the input or an option cannot be used.
+    FILE is the body of a request to a provider, or a list of messages, in JSON. A dash (-) reads it
+    from standard input.
+
+    Exit status: 0 on success; 1 if check or doctor found problems, or search found nothing; 2 if
+    the input or an option cannot be used.
     """
 
 
@@ -93,8 +100,12 @@ for _command in (
     search,
     forget,
     demo,
+    docs,
     settings,
 ):
     main.add_command(_command)
+
+for _name, _command in main.commands.items():
+    _command.epilog = f"More: respool docs {page_of_command(_name)}"
 
 __all__ = ["drop_working_directory", "main"]

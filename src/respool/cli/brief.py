@@ -35,7 +35,7 @@ class _Brief(Struct, frozen=True):
     text: str
 
 
-@click.command()
+@click.command(short_help="Say what the agent in FILE did.")
 @file_argument
 @format_option
 @click.option(
@@ -50,8 +50,8 @@ class _Brief(Struct, frozen=True):
 def brief(file: str, format: str | None, tokens: int, tools: Tools) -> None:
     """Say what the agent in FILE did: files changed and why, open errors, commands, files read.
 
-    FILE is an agent's transcript, or a request. These are the words that stand for old calls when
-    a history is folded.
+    FILE is an agent's transcript, or a request. Such a text replaces the oldest calls when a
+    request would not fit its budget or the context window.
     """
     found = _read(file, format, tokens, Policy(tools=tools))
     if len(found) == 1:

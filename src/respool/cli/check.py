@@ -32,7 +32,7 @@ def check(file: str, format: str | None, strict: bool, as_json: bool) -> None:
     """List what the provider would reject in FILE.
 
     Exit status 1 if there is any error. Warnings, which rest on conflicting evidence, do not count
-    unless --strict is given. docs/reference/problems.md explains every rule.
+    unless --strict is given. respool docs problems explains every rule.
     """
     problems, untouched = check_input(file, read_input(file), format)
     if as_json:

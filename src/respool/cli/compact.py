@@ -23,7 +23,7 @@ from .options import (
 )
 
 
-@click.command()
+@click.command(short_help="Write FILE with a smaller tool history.")
 @file_argument
 @click.option("-o", "--output", default=STANDARD_STREAM, metavar="PATH", help="File to write to.")
 @format_option
@@ -44,10 +44,10 @@ def compact(
     report_json: str | None,
     originals: str | None,
 ) -> None:
-    """Write the projection of FILE: smaller, valid, in its own format.
+    """Write FILE with a smaller tool history: valid, and in its own format.
 
-    The output is exactly the projection. A request that respool passes through is written
-    unchanged, and standard error says why.
+    The output is exactly what would be sent. Where nothing or little is taken out, standard error
+    says why.
     """
     if [output, report_json, originals].count(STANDARD_STREAM) > 1:
         raise CommandError("Only one of the outputs can go to standard output.")
@@ -63,6 +63,8 @@ def compact(
     write_bytes(output, out.request)
     if report or out.report.untouched is not None:
         click.echo(out.report.to_text(), err=True)
+    elif why := out.report.why_so_little():
+        click.echo(f"respool: {why}", err=True)
 
 
 def _refuse_duplicate_paths(paths: Sequence[str | None]) -> None:

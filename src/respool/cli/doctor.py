@@ -63,7 +63,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     ask: Callable[[str], ProxyHealth]
 
 
-@click.command()
+@click.command(short_help="Check the installation, and say what to do.")
 @url_option
 @store_option
 @json_option

@@ -21,7 +21,7 @@ from .options import (
     write_bytes,
 )
 
-_REF = re.compile(r"[a-z2-7]{20}", re.ASCII)
+_REF = re.compile(r"[a-z2-7]{4,20}", re.ASCII)
 _RANGE = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})?)?", re.ASCII)
 _LAST_LINE = 10**9
 
@@ -43,12 +43,16 @@ def expand(
 ) -> None:
     """Write the original behind a marker's REF, exactly as it was.
 
-    REF is the reference in the marker, twenty characters, or the whole marker in quotes.
+    REF is the reference in the marker, its first characters (four or more) if no other reference
+    begins so, or the whole marker in quotes.
     """
     marker = find_marker(ref.strip())
     ref = ref.strip() if marker is None else marker.ref
     if not _REF.fullmatch(ref):
-        raise CommandError(f"{ref!r} is no reference; one has twenty characters, of a-z and 2-7.")
+        raise CommandError(
+            f"{ref!r} is no reference; one has twenty characters, of a-z and 2-7. The first four "
+            "are enough if no other begins so."
+        )
     wanted = None if lines is None else _parse_lines(lines)
     text = (
         _load_from_store(ref, store_file) if originals is None else _load_from_file(ref, originals)
@@ -62,7 +66,10 @@ def expand(
 
 def _load_from_store(ref: str, store_file: str | None) -> str:
     """Load an original from the store."""
+    from ..store import resolve_name  # lazily: most commands need no store
+
     with open_existing_store(store_file) as store:
+        ref = resolve_name(store, "reference", ref)
         text = store.original(ref, None)
         if text is None:
             raise CommandError(
@@ -82,7 +89,11 @@ def _load_from_file(ref: str, file: str) -> str:
         raise CommandError(
             f"{display_name(file)}: This is no file that respool compact --originals wrote."
         )
-    text = cast(dict[str, object], found).get(ref)
+    from ..store import choose_name  # lazily: most commands need no store
+
+    kept = cast(dict[str, object], found)
+    ref = choose_name("reference", ref, kept)
+    text = kept.get(ref)
     if not isinstance(text, str):
         raise CommandError(f"{display_name(file)}: No original is kept under {ref} in it.")
     return text

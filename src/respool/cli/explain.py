@@ -23,7 +23,7 @@ from ..errors import PassedThrough, UnreadableRequest
 from ..facts import Facts
 from ..markers import append_advice, reference
 from ..providers.registry import PROVIDERS
-from ..report import Report
+from ..report import Report, describe_waiting
 from ..transcript import Part
 from ..wire.base import FormatName
 from .console import Table, escape_unprintable, is_terminal, pluralize, show
@@ -93,12 +93,7 @@ def explanation(report: respool.Report, folded: FoldedRequest | None = None) -> 
     if report.untouched is not None:
         return [f"Passed through unchanged: {report.untouched}"]
     sections: list[Table | str] = [_summary_line(report)]
-    if not report.edits:
-        sections.append(
-            _describe_no_edits(
-                report, 0 if folded is None else len(folded.state.evaluation.waiting)
-            )
-        )
+    sections += _describe_remainder(report)
     advice = [edit for edit in report.edits if isinstance(edit, Advise)]
     if len(report.edits) > len(advice):
         sections.append(_edit_table(report, folded))
@@ -136,13 +131,16 @@ def _summary_line(report: respool.Report) -> str:
     )
 
 
-def _describe_no_edits(report: respool.Report, waiting: int) -> str:
-    """Explain why there is no edit."""
-    if not waiting:
-        return "Nothing is taken out: the history is short, or holds nothing that may go."
-    listed = "" if report.trace is not None else "; --debug lists what was offered"
-    wait = "offer waits until it pays" if waiting == 1 else "offers wait until they pay"
-    return f"Nothing is taken out yet: {waiting:,} {wait}{listed}."
+def _describe_remainder(report: respool.Report) -> list[str]:
+    """Say why nothing or little is taken out; else, what waits."""
+    left = report.remainder
+    hint = ["--debug lists the offers, --set eager=on takes them."] if left.offers else []
+    hint = [] if report.trace is not None else hint
+    if why := report.why_lines():
+        return ["\n".join([why[0], *(f"  {cause}" for cause in why[1:]), *hint])]
+    if left.offers:
+        return ["\n".join([f"{describe_waiting(left.offers, left.offer_tokens)}.", *hint])]
+    return []
 
 
 def _edit_table(report: respool.Report, folded: FoldedRequest | None) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -18,8 +19,16 @@ EXIT_BYTES_LEFT = 1  # exit status when deleted bytes remain in the file
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="Everything in the store.")
-@click.option("--conversation", metavar="NAME", help="One conversation, as the dashboard names it.")
-@click.option("--owner", metavar="HASH", help="Everything of one API key, by its salted hash.")
+@click.option(
+    "--conversation",
+    metavar="NAME",
+    help="One conversation, by its name or how that begins.",
+)
+@click.option(
+    "--owner",
+    metavar="HASH",
+    help="Everything of one API key, by its salted hash.",
+)
 @click.option("--before", metavar="WHEN", help="Everything older: 2026-11-01, 12h, 7d, 2w or 3m.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @store_option
@@ -44,20 +53,27 @@ def forget(
     if not everything and not named:
         raise CommandError("Say what to forget: --all, or --conversation, --owner, --before.")
     until = None if before is None else parse_date_or_age(before, "--before")
+    from ..store import resolve_name  # lazily: most commands need no store
+
     with open_existing_store(store_file) as store:
-        _confirm(store, yes)
+        if conversation is not None:
+            conversation = resolve_name(store, "conversation", conversation)
+        if owner is not None:
+            owner = resolve_name(store, "owner", owner)
+        _confirm(store, yes, [one for one in (conversation, owner, before) if one is not None])
         gone = store.forget(owner=owner, conversation=conversation, before=until)
         _print_result(store, gone)
     if not gone.erased:
         click.get_current_context().exit(EXIT_BYTES_LEFT)
 
 
-def _confirm(store: SQLiteStore, yes: bool) -> None:
+def _confirm(store: SQLiteStore, yes: bool, named: Sequence[str]) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
-        raise CommandError("This cannot be undone; say --yes where nobody can be asked.")
-    click.confirm(f"Delete this from {store.path}? It cannot be undone", abort=True)
+        raise CommandError("This cannot be undone, and nobody can be asked here: give --yes.")
+    what = ", ".join(named) or "everything"
+    click.confirm(f"Delete {what} from {store.path}? It cannot be undone", abort=True)
 
 
 def _print_result(store: SQLiteStore, forgotten: ForgetResult) -> None:

@@ -27,7 +27,7 @@ def mcp(store_file: str | None, *, expand_only: bool) -> None:
     """Let an agent expand and find originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
-    Claude Code: claude mcp add respool -- respool mcp. For others: docs/operate/mcp.md.
+    Claude Code: claude mcp add respool -- respool mcp. For others: respool docs operate/mcp.
     """
     try:
         from ..mcp_server.server import serve_stdio  # lazily: no other command needs the SDK

@@ -49,14 +49,14 @@ _policy_option = click.option(
     "--policy",
     "policy_file",
     metavar="PATH",
-    help="Use the settings in this TOML file, and none found in folders or the environment.",
+    help="Take settings from this TOML file only: not from respool.toml or the environment.",
 )
 _set_option = click.option(
     "--set",
     "changes",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A setting, written as in the environment: --set cap_chars=20000. May be repeated.",
+    help="Change one setting: --set cap_chars=20000. May be repeated.",
 )
 _text_option = click.option(
     "--text",
@@ -224,7 +224,7 @@ store_option = click.option(
     "--store",
     "store_file",
     metavar="PATH",
-    help="File of the store; by default that of RESPOOL_STORE, or the usual one.",
+    help="File of the store, in place of RESPOOL_STORE or the usual one.",
 )
 
 
@@ -277,18 +277,19 @@ deadline_option = click.option(
     default=3.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a request may wait for its compaction; then it is sent with the edits in force.",
+    help="Send a request with the edits made so far if compacting it takes longer.",
 )
 
 
-def upstream_option(hint: str) -> Callable[[Any], Any]:
-    """Option for the upstream of a provider; `of` describes its format."""
+def upstream_option(names: str) -> Callable[[Any], Any]:
+    """Option for the upstream of a provider; `names` are those it may have."""
     return click.option(
         "--upstream",
         "upstreams",
         metavar="NAME=URL",
         multiple=True,
-        help=f"Where requests go in place of the provider{hint}. May be repeated.",
+        help=f"Send requests to this URL in place of the provider's own. NAME: {names}. May be "
+        "repeated.",
     )
 
 

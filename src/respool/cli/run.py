@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -32,11 +33,17 @@ if TYPE_CHECKING:
     from ..agents.launch import LaunchSetup
     from ..policy import Policy
     from ..proxy.billing import RunTotals
+    from ..proxy.log import CompactionSummary, LogEntry
     from ..proxy.server_options import CompactionOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
 EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+LITTLE: Final = 0.05  # share of the tokens: below it the last lines say why no more was saved
+SHORT: Final = (
+    "the conversations were short, or their tool results hold nothing that may go: "
+    "respool explain says more of one request"
+)
 _DRAIN_SECONDS: Final = 3.0  # seconds: the client has ended
 
 
@@ -62,8 +69,11 @@ class _WarningCollector(logging.Handler):
         self.last = record.getMessage()[:200]
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
-@upstream_option(", as for serve")
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run an agent with a proxy of its own.",
+)
+@upstream_option("as for serve")
 @observe_option
 @deadline_option
 @click.option(
@@ -84,11 +94,12 @@ def run(
     command: tuple[str, ...],
     policy: Policy,
 ) -> None:
-    """Run a command with a proxy of its own in front of its provider.
+    """Run an agent so that its requests go through respool.
 
-    Claude Code, Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are
-    known by their names; any other command gets the usual variables. Requests go on to the base
-    URL that was set before. The exit status is the command's.
+    This starts a proxy, runs the command, and stops the proxy when the command ends. Claude Code,
+    Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are known by the
+    names of their commands. Any other command gets the variables that most clients read, such as
+    ANTHROPIC_BASE_URL. Requests go on to where they went before. The exit status is the command's.
     """
     with require_server():
         # lazily: no other command needs the server
@@ -143,7 +154,6 @@ def _run(
     from ..agents.launch import launch_environment, plan_launch
     from ..proxy.app import build_app
     from ..proxy.billing import RunTotals
-    from ..proxy.log import log_nothing
     from ..proxy.server import serving_in_thread
     from ..proxy.server_options import ServerOptions, TransferLimits, upstreams_of, validated
 
@@ -161,15 +171,16 @@ def _run(
     going = upstreams_of(launch.upstreams, setup.upstreams)
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
-    totals, warnings = RunTotals(), _WarningCollector()
+    totals, log, warnings = RunTotals(), RunLog(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
-    make = partial(build_app, server, options, log_nothing, listener=totals.add)
+    make = partial(build_app, server, options, log.add, listener=totals.add)
     with serving_in_thread(make, listening):
         _print_note(_start_line(launch.command[0], setup, address, observe=options.observe))
         overrides = launch_environment(setup, going)
         status = _start(words, child_environment(os.environ, overrides))
     logging.getLogger().removeHandler(warnings)
-    _print_note(_end_line(setup, totals, warnings, address, observe=options.observe))
+    for line in _end_lines(setup, totals, log, warnings, observe=options.observe):
+        _print_note(line)
     return status
 
 
@@ -217,33 +228,100 @@ def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -
     only = ", watched and not changed," if observe else ""
     return (
         f"{who} is asked to go through {address}{only} by {', '.join(setup.applied)}{note}; "
-        "open that to look on"
+        f"the dashboard is at {address}"
     )
 
 
-def _end_line(
+class RunLog:
+    """Requests of one run by what became of them, for the lines at its end."""
+
+    def __init__(self) -> None:
+        self.requests = 0  # with a history
+        self.others: Counter[str] = Counter()  # by method and path: requests without one
+        self.failures: Counter[str] = Counter()  # by cause: requests without a good answer
+        self.passed: Counter[str] = Counter()  # by cause: requests that are not compacted
+        self.waiting: dict[str, tuple[int, int]] = {}  # by conversation: offers and their tokens
+        self.results = 0  # the most tool results in a conversation
+
+    def add(self, entry: LogEntry) -> None:
+        """Add one request; those to respool itself do not count."""
+        if entry.upstream is None:
+            return
+        is_cut = entry.outcome in ("unreachable", "upstream_closed")
+        if is_cut:
+            self.failures[entry.note or entry.outcome] += 1
+        if entry.format is None:
+            self.others[f"{entry.method} {entry.path}"] += 1
+            return
+        self.requests += 1
+        done = entry.compaction
+        if done is None:
+            self.passed[entry.note or "not read"] += not is_cut
+        elif done.operation == "generate":  # some gateways do not count tokens
+            if not is_cut and (entry.status or 0) >= 400:
+                self.failures[f"{entry.upstream} answered {entry.status}"] += 1
+            self._add_compacted(done)
+
+    def _add_compacted(self, done: CompactionSummary) -> None:
+        if done.sent == "untouched" or done.fallback in ("passed-through", "unreadable"):
+            self.passed[done.why or done.fallback] += 1
+        elif done.sent != "original":  # of an original nothing is known
+            self.waiting[done.conversation] = done.waiting_offers, done.waiting_tokens
+            self.results = max(self.results, done.results)
+
+    def sentences(self, *, is_little: bool) -> list[str]:
+        """What failed, what was passed through and, where little was saved, why."""
+        found = [_most("failed", self.failures)] if self.failures else []
+        if self.passed.total():
+            it = "it came" if self.passed.total() == 1 else "they came"
+            found.append(_most(f"went on as {it}", self.passed))
+        if self.others and not self.requests:
+            found.append(_most("had no history that could be compacted", self.others))
+        return found + (self._why_little() if is_little else [])
+
+    def _why_little(self) -> list[str]:
+        from ..report import describe_waiting  # lazily: as all that this command needs
+
+        if not self.waiting or self.failures.total() >= self.requests:
+            return []
+        offers, tokens = map(sum, zip(*self.waiting.values(), strict=True))
+        if offers:
+            return [f"{describe_waiting(offers, tokens)} (--set eager=on)"]
+        if not self.results:
+            return ["there were no tool results, and those are what respool takes out"]
+        return [SHORT]
+
+
+def _most(what: str, causes: Counter[str]) -> str:
+    """The number of requests, and their most frequent cause."""
+    (cause, _), count = causes.most_common(1)[0], causes.total()
+    others = f" (and {len(causes) - 1:,} more)" if len(causes) > 1 else ""
+    return f"{pluralize(count, 'request')} {what}: {cause.rstrip('.')}{others}"
+
+
+def _end_lines(
     setup: LaunchSetup,
     totals: RunTotals,
+    log: RunLog,
     warnings: _WarningCollector,
-    address: str,
     *,
     observe: bool,
-) -> str:
-    """Line after the end: requests, savings, dashboard."""
-    sentences = totals.sentences(observed=observe)
+) -> list[str]:
+    """Lines after the end: what stood in the way; last, requests, savings and where to look."""
+    figures = totals.sentences(observed=observe)
+    saved = totals.tokens_before - totals.tokens_after
+    lines = log.sentences(is_little=saved < LITTLE * totals.tokens_before)
     if warnings.count:
-        sentences.append(
+        lines.append(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"
         )
-    if not totals.requests and setup.applied:
-        sentences.append("it may be told elsewhere where to go: docs/start/run.md")
+    if not log.requests and not log.others and setup.applied:
         if setup.agent:
-            sentences[0] = (
-                f"warning: {setup.agent} was asked to go through respool, but {sentences[0]}"
-            )
+            figures[0] = f"warning: {setup.agent} was asked to go through respool, but {figures[0]}"
+        figures.append("its own settings may send it elsewhere: see respool docs run")
     if totals.requests:
-        sentences.append(f"the dashboard was at {address}, and respool serve shows it again")
-    return "; ".join(sentences)
+        figures.append("respool serve shows the dashboard again")
+    return [*lines, "; ".join(figures)]
 
 
 def _print_note(line: str) -> None:

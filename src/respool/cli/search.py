@@ -26,7 +26,11 @@ EXIT_NOTHING_FOUND = 1
     metavar="N",
     help="How many originals to list, the latest first.",
 )
-@click.option("--conversation", metavar="NAME", help="Only in one, as the dashboard names it.")
+@click.option(
+    "--conversation",
+    metavar="NAME",
+    help="Only in one, by its name or how that begins.",
+)
 @json_option
 @store_option
 def search(
@@ -37,7 +41,11 @@ def search(
     Blanks separate words, except between double quotes. A word is found as it is written, with its
     punctuation, where a word begins; case does not matter. Exit status 1 if nothing is found.
     """
+    from ..store import resolve_name  # lazily: most commands need no store
+
     with open_existing_store(store_file) as store:
+        if conversation is not None:
+            conversation = resolve_name(store, "conversation", conversation)
         result = store.search(pattern, None, conversation=conversation, limit=limit)
     if result.note:
         click.echo(f"respool: {result.note}.", err=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from ..wire.base import FORMATS
-from .console import is_terminal
 from .options import (
     deadline_option,
     observe_option,
@@ -25,14 +24,10 @@ if TYPE_CHECKING:
     from ..proxy.server_options import CompactionOptions, ServerOptions
     from ..wire.base import FormatName
 
-_NEXT_STEPS = (
-    "Point an agent's base URL there (OpenAI's formats: with /v1 behind it), or open it in a "
-    "browser to look on. Ctrl-C ends it."
-)
 _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this many
 
 
-@click.command()
+@click.command(short_help="Serve the proxy and its dashboard.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -41,12 +36,12 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
-@upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
+@upstream_option("anthropic, openai, openai-chat, openai-responses or gemini")
 @observe_option
 @click.option(
     "--shared-store",
     is_flag=True,
-    help="Other servers use the same store and serve the same conversations.",
+    help="Set this if other servers with the same store serve the same conversations.",
 )
 @deadline_option
 @click.option(
@@ -58,6 +53,13 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
     "repeated.",
 )
 @click.option("--quiet", is_flag=True, help="Log no line per request.")
+@click.option(
+    "--log-format",
+    type=click.Choice(("auto", "text", "json")),
+    default="auto",
+    show_default=True,
+    help="Lines for a person or for a program; auto: text on a terminal, else JSON.",
+)
 @policy_options
 def serve(  # noqa: PLR0913 - each is an option
     *,
@@ -69,13 +71,14 @@ def serve(  # noqa: PLR0913 - each is an option
     deadline: float,
     texts: tuple[FormatName, ...],
     quiet: bool,
+    log_format: Literal["auto", "text", "json"],
     policy: Policy,
 ) -> None:
-    """Serve the proxy between agents and their providers.
+    """Serve the proxy between agents and their providers, and its dashboard.
 
-    Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, with /v1 behind it).
-    With RESPOOL_TOKEN set, every client needs that token, and the proxy may listen on other
-    addresses.
+    Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, at
+    http://127.0.0.1:8787/v1). Without RESPOOL_TOKEN it listens on this machine only; with it,
+    every client needs that token.
     """
     with require_server():
         # late: no other command needs the server
@@ -93,8 +96,6 @@ def serve(  # noqa: PLR0913 - each is an option
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"respool listens on {url}{', and asks for its token' if token else ''}")
-        if is_terminal():
-            click.echo(_NEXT_STEPS)
         options = CompactionOptions(
             policy=policy,
             observe=observe,
@@ -102,15 +103,63 @@ def serve(  # noqa: PLR0913 - each is an option
             text_formats=texts,
             shared_store=shared_store,
         )
-        serve_app(partial(build_app, server, options, quiet), listening)
+        click.echo("\n".join(start_lines(url, server, options)))
+        serve_app(partial(build_app, server, options, quiet, log_format), listening)
 
 
-def build_app(server: ServerOptions, options: CompactionOptions, quiet: bool) -> App:
+def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:
+    """Lines at the start: base URLs, upstreams and settings in force."""
+    base = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+    base = f"{base}/respool-token/$RESPOOL_TOKEN" if server.token else base
+    ups = server.upstreams
+    openai = {"openai": ups.openai}
+    if not ups.openai == ups.openai_chat == ups.openai_responses:
+        openai = {"openai-chat": ups.openai_chat, "openai-responses": ups.openai_responses}
+    going = {"anthropic": ups.anthropic, **openai, "gemini": ups.gemini}
+    rows = (
+        ("dashboard", base),
+        ("Claude Code", f"ANTHROPIC_BASE_URL={base} claude"),
+        ("Codex", f'base_url = "{base}/v1" of a model provider in ~/.codex/config.toml'),
+        ("Gemini CLI", f"GOOGLE_GEMINI_BASE_URL={base} gemini"),
+        ("OpenAI's formats", f"OPENAI_BASE_URL={base}/v1"),
+        *((f"{name} goes to", f"{one.origin}{one.prefix}") for name, one in going.items()),
+        ("settings", describe_settings(options.policy)),
+    )
+    mode = ["It only observes: requests are measured and not changed."] if options.observe else []
+    return [*(f"  {name:26}{value}" for name, value in rows), *mode, "Ctrl-C ends it."]
+
+
+def describe_settings(policy: Policy) -> str:
+    """The settings that are not the defaults, by their origin."""
+    by_origin: dict[str, list[str]] = {}
+    for name, origin in policy.origins().items():
+        if origin != "default":
+            by_origin.setdefault(origin, []).append(name)
+    if not by_origin:
+        return "all at their defaults; respool settings lists them"
+    named = (f"{', '.join(names)} ({origin})" for origin, names in by_origin.items())
+    return f"{'; '.join(named)}; all others at their defaults"
+
+
+def build_app(
+    server: ServerOptions,
+    options: CompactionOptions,
+    quiet: bool,
+    log_format: Literal["auto", "text", "json"] = "auto",
+) -> App:
     """The proxy that is served."""
     from ..proxy.app import build_app
-    from ..proxy.log import LineWriter, log_nothing, log_to, log_warnings_to, standard_error
+    from ..proxy.log import (
+        LineWriter,
+        default_format,
+        log_nothing,
+        log_to,
+        log_warnings_to,
+        standard_error,
+    )
 
-    writer = LineWriter(standard_error(), token=server.token)
+    format = default_format() if log_format == "auto" else log_format
+    writer = LineWriter(standard_error(), token=server.token, format=format)
     log_warnings_to(writer)
     return build_app(server, options, log_nothing if quiet else log_to(writer))
 

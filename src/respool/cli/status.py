@@ -196,7 +196,9 @@ def status(url: str, store_file: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(to_json(_to_json(proxy, held)))
         return
-    hint = "" if proxy.is_listening else "; respool serve starts one, respool run its own"
+    hint = (
+        "" if proxy.is_listening else "; respool serve starts one, and respool run starts its own"
+    )
     rows = [("Proxy", proxy.describe() + hint), ("Store", held.describe())]
     if held.all.requests:
         periods = (("Today", held.today), ("This week", held.week), ("In all", held.all))

@@ -113,6 +113,10 @@ class Planner:
             waiting=self._waiting(made, taken),
         )
 
+    def compatible_waiting(self) -> list[Offer]:
+        """The offers that wait, as far as they can be taken together now."""
+        return self._compatible_at_once(self._waited())
+
     def _terms(self) -> BoundaryTerms:
         view = self._view
         is_over = is_over_window(self._state, self._context)
@@ -287,6 +291,11 @@ class Planner:
             for key, offers in waiting.items()
         )
         return {key: offers for key, offers in left if offers}
+
+
+def compatible_waiting(view: View) -> list[Offer]:
+    """The offers that wait until they pay, as far as they can be taken together now."""
+    return Planner(view, is_rewrite_free=False).compatible_waiting()
 
 
 def is_still_cached(state: State, context: Context, taken: Iterable[Offer]) -> bool:

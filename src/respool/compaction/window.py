@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import takewhile
 
 from ..edits import result_with_media
@@ -30,9 +31,8 @@ def is_due(state: State, context: Context) -> bool:
     until that may be met, or the projection has grown a little. The listed window is not exact:
     there only growth counts.
     """
-    projection, policy = state.estimated_tokens, context.policy
-    enough = max(policy.reevaluate_tokens, policy.reevaluate_ratio * projection)
-    if state.evaluation.new_tokens >= enough:
+    projection = state.estimated_tokens
+    if state.evaluation.new_tokens >= evaluation_interval(state, context):
         return True
     over = _overflow(state, context)
     if not over or projection >= _REGROWTH_RATIO * state.evaluation.projected_tokens:
@@ -41,6 +41,14 @@ def is_due(state: State, context: Context) -> bool:
     return any(
         not (is_listed and one.kind == "tokens") and _can_be_met(state, one)
         for one in over.exceeded
+    )
+
+
+def evaluation_interval(state: State, context: Context) -> int:
+    """The tokens that must be new before the next evaluation, unless a limit is exceeded."""
+    policy = context.policy
+    return math.ceil(
+        max(policy.reevaluate_tokens, policy.reevaluate_ratio * state.estimated_tokens)
     )
 
 

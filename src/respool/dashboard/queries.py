@@ -23,6 +23,8 @@ from ..store import (
     RequestRecord,
     SQLiteStore,
     StoreUnavailable,
+    UnclearName,
+    resolve_name,
 )
 
 MAX_ROW_ID: Final = 2**63 - 1  # max row id
@@ -293,12 +295,19 @@ class DashboardQueries:
 
     def requests(self, query: Query) -> dict[str, Any]:
         """Requests of a conversation in order, after a time."""
-        conversation = parse_name(query, "conversation")
+        conversation = self._conversation(query)
         after = parse_time(query, "after") or 0.0
         found = self._store.requests(conversation, None, after=after, limit=_MAX_REQUESTS)
         at = assign_branches(self._store.lineage(conversation, None)) if found else {}
         listed = [{**_public_fields(one), "branch": at.get(one.id, 1)} for one in found]
         return {"requests": listed, "more": len(found) == _MAX_REQUESTS}
+
+    def _conversation(self, query: Query) -> str:
+        """The conversation that a query names, by its name or a unique beginning of it."""
+        try:
+            return resolve_name(self._store, "conversation", parse_name(query, "conversation"))
+        except UnclearName as error:
+            raise QueryError(400, str(error)) from None
 
     def notable(self, query: Query) -> dict[str, Any]:
         """Requests that broke a prefix, failed, fell back or fetched again, latest first."""

@@ -30,7 +30,9 @@ from ..store import (
     RequestRecord,
     SearchHit,
     Store,
+    UnclearName,
     UnsearchablePattern,
+    resolve_name,
 )
 
 MAX_ANSWER_CHARS: Final = (
@@ -234,8 +236,16 @@ def _list_conversations(store: Store, limit: int, skip: int) -> ToolAnswer:
 
 
 def _resolve_name(store: Store, name: str) -> str:
+    """The conversation that a name means; a unique beginning is enough.
+
+    A reference must be whole: a server that only expands must not let an agent find those of other
+    conversations by guessing how they begin.
+    """
     if name != LATEST:
-        return name
+        try:
+            return resolve_name(store, "conversation", name)
+        except UnclearName as error:
+            raise ToolCallError(str(error)) from None
     found = store.conversations(None, limit=1)
     if not found:
         raise ToolCallError("No conversation is recorded yet.")
@@ -269,10 +279,11 @@ def _request_lines(store: Store, record: RequestRecord) -> Iterator[str]:
     """Lines of a request: one for itself, one for each edit."""
     fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
     broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
+    error = f"  failed: {record.error}" if record.error else ""
     yield (
         f"{_format_time(record.time)}  {record.model}  status {record.status}  "
         f"{record.tokens_before:,} tokens, "
-        f"{record.saved:,} saved{broke}{fallback}"
+        f"{record.saved:,} saved{broke}{fallback}{error}"
     )
     yield from (_edit_line(edit) for edit in store.edits(record.id, None) or ())
 
@@ -354,7 +365,8 @@ _HISTORY_INPUT: Final = {
     "properties": {
         "conversation": {
             "type": "string",
-            "description": 'The name of one, or "latest"; without it, all are listed.',
+            "description": 'The name of one, or the first characters of it, or "latest"; without '
+            "it, all are listed.",
         },
         "limit": {"type": "integer", "minimum": 1, "description": "How many to list."},
         "skip": _SKIP_INPUT,

@@ -160,7 +160,7 @@ class App:
             else:
                 await self._forward(admission, downstream, send, entry)
         except ProxyError as error:
-            entry.status, entry.note = error.status, error.code
+            entry.status, entry.note = error.status, error.cause or error.code
             entry.outcome = "rejected" if entry.outcome == "own_page" else entry.outcome
             await send_error(send, None if is_own(request) else route_of(request).provider, error)
         except ClientClosed:

@@ -93,9 +93,10 @@ _GEMINI: Final = {
 class ProxyError(Exception):
     """An error that respool itself answers a request with."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, cause: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.cause = cause  # for log and records: where it failed, and why; no key is in it
         self.code = code  # one word for programs, in the header x-respool-error
         self.message = message  # one sentence for people
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
 import ssl
@@ -54,6 +55,14 @@ class RequestBody(msgspec.Struct, frozen=True):
 
 
 NO_BODY: Final = RequestBody(None)
+
+
+class ConnectionProblem(msgspec.Struct, frozen=True):
+    """A request that has no response."""
+
+    sentence: str  # what became of it, behind the upstream's address
+    cause: str  # where it failed, and why: 127.0.0.1:9: connection refused
+    is_timeout: bool = False
 
 
 class Client:
@@ -120,6 +129,10 @@ class Client:
                 retry = sent.reused and body.stream is None and now() - start < _STALE
                 if not retry:
                     raise
+
+    def problem_of(self, error: BaseException, upstream: Upstream) -> ConnectionProblem:
+        """Describe an error of `send`, without any key."""
+        return _describe_problem(error, upstream, self._proxies[upstream.origin], self._connect)
 
     def _url(self, target: str) -> URL:
         """A parsed URL; those without a query are cached."""
@@ -196,6 +209,83 @@ def _proxy_for(origin: str) -> str | None:
             "goes around it."
         )
     return proxy
+
+
+# --- problems ----------------------------------------------------------------------------------
+
+_ERRNO = re.compile(
+    r"\[Errno (-?\d+)\]"
+)  # in the error of several addresses, none of which answers
+
+
+def upstream_address(upstream: Upstream) -> str:
+    """Host and port of an upstream."""
+    return _address(upstream.origin)
+
+
+def _address(url: str) -> str:
+    """Host and port of a URL, without a user and a password."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _describe_problem(
+    error: BaseException, upstream: Upstream, proxy: str | None, seconds: float
+) -> ConnectionProblem:
+    where, why = upstream_address(upstream), _reason(error, seconds)
+    is_timeout = isinstance(error, asyncio.TimeoutError)
+    of_proxy = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)
+    if proxy is not None and (isinstance(error, of_proxy) or is_timeout):
+        variable = f"{urlsplit(upstream.origin).scheme.upper()}_PROXY"
+        where = f"{_address(proxy)} (the proxy that {variable} names)"
+        return ConnectionProblem(
+            f"cannot be reached through {where}: {why}", f"{where}: {why}", is_timeout
+        )
+    if is_timeout or isinstance(error, aiohttp.ClientConnectorError):
+        return ConnectionProblem(f"cannot be reached: {why}", f"{where}: {why}", is_timeout)
+    return ConnectionProblem(why, f"{where}: {why}")
+
+
+def _reason(error: BaseException, seconds: float) -> str:
+    """Why there is no response, in a few words."""
+    match error:
+        case asyncio.TimeoutError():
+            return f"no connection within {seconds:g} s"
+        case aiohttp.ClientConnectorCertificateError():
+            why = getattr(error.certificate_error, "verify_message", "") or "it is not valid"
+            return f"its certificate is not trusted ({why})"
+        case aiohttp.ClientConnectorSSLError():
+            return f"TLS failed ({_tls_reason(getattr(error, 'os_error', None))})"
+        case aiohttp.ClientConnectorDNSError():
+            why = error.strerror or str(error.os_error)
+            return f"its name cannot be resolved ({why.lower()})"
+        case aiohttp.ClientConnectorError():
+            return _system_reason(error.os_error)
+        case aiohttp.ClientHttpProxyError():
+            return f"it answered {error.status}"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
+            return "closed the connection without an answer"
+        case aiohttp.ClientResponseError():
+            return f"gave an answer that is not HTTP ({error.message or type(error).__name__})"
+        case _:
+            return f"gave an answer that is not HTTP ({type(error).__name__})"
+
+
+def _tls_reason(error: object) -> str:
+    """The reason that OpenSSL gives, such as `wrong version number`."""
+    why = getattr(error, "reason", None) or getattr(error, "strerror", None) or "no reason given"
+    return str(why).lower().replace("_", " ")
+
+
+def _system_reason(error: OSError) -> str:
+    """The reason of a system error; of one for several addresses, the first."""
+    found = _ERRNO.search(str(error))
+    number = error.errno or (int(found[1]) if found else 0)
+    if number > 0:
+        return os.strerror(number).lower()
+    return (error.strerror or type(error).__name__).lower()
 
 
 # --- responses ---------------------------------------------------------------------------------

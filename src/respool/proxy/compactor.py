@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import RespoolError
+from ..errors import PassedThrough, RespoolError
 from .asgi import Headers
 from .auth import owner_of
 from .breaker import CircuitBreaker, Permit
@@ -42,6 +42,7 @@ _T = TypeVar("_T")
 BYPASS_HEADER: Final = b"x-respool-bypass"
 SAVED_HEADER: Final = b"x-respool-saved"
 SENT_HEADER: Final = b"x-respool-sent"
+PASSED_THROUGH: Final = "passed through"
 _MAX_MODEL_CHARS: Final = 200  # in the log
 _FALSE: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _IMMEDIATE_BYTES: Final = 16 * 1024  # below, a decision in the event loop is faster than a thread
@@ -112,7 +113,7 @@ class Compactor:
             else:
                 decision = await self._decide(request, permit)
         except RespoolError as error:  # the provider may read what respool cannot
-            decision = Decision(reason=str(error))
+            decision = Decision(reason=_reason_of(error))
         took = 1e3 * (time.monotonic() - started)
         flight = InFlight(
             request=request,
@@ -144,7 +145,11 @@ class Compactor:
             conversation=decision.identity.conversation,
             tokens_before=decision.tokens_before,
             tokens_saved=max(0, decision.tokens_before - decision.tokens_after),
+            results=decision.results,
+            waiting_offers=decision.waiting[0],
+            waiting_tokens=decision.waiting[1],
             fallback=_fallback_code(decision),
+            why=_plain_reason(decision),
             retry=flight.retry,
             compaction_ms=round(flight.milliseconds, 2),
         )
@@ -419,6 +424,17 @@ class Compactor:
         self, executor: Executor, work: Callable[..., _T], *given: Any
     ) -> asyncio.Future[_T]:
         return asyncio.wrap_future(executor.submit(partial(work, *given)))
+
+
+def _reason_of(error: RespoolError) -> str:
+    """The reason why a request is not read; what is passed through is meant to be."""
+    return f"{PASSED_THROUGH}: {error}" if isinstance(error, PassedThrough) else str(error)
+
+
+def _plain_reason(decision: Decision) -> str:
+    """The reason of a fallback, unless it may quote the request."""
+    words = decision.reason.partition(": ")[2]
+    return "" if _fallback_code(decision) == "unreadable" else words
 
 
 def _fallback_code(decision: Decision) -> str:

@@ -58,6 +58,8 @@ class Conversation(Struct):
     originals_checked: float = 0.0  # when the store was last asked for the originals
     recorded_edits: set[int] = field(default_factory=set[int])  # hashes of their keys
     recorded_edition: int = 0  # the last edition of which all edits are recorded
+    evaluated: tuple[int, int] = (0, 0)  # the last evaluation whose waiting offers are counted
+    waiting: tuple[int, int] = (0, 0)  # offers that waited then, and their tokens
     recorded_until: int = 0  # the number of the store's last record whose edits are among them
 
     def new_edits(self, edits: tuple[Edit, ...], edition: int) -> tuple[Edit, ...]:

@@ -388,6 +388,8 @@ class Decider:
             tokens_after=folded.tokens_after,
             client_cached=folded.client_cached_tokens(),
             epochs=folded.epochs,
+            results=folded.results,
+            waiting=_waiting(turn.conversation, folded),
             edits=folded.edits,
             edition=folded.edition,
             dropped=_dropped(folded, new),
@@ -613,6 +615,14 @@ def _observed(find: Callable[[], tuple[_T, ...]]) -> tuple[_T, ...]:
     except Exception:  # noqa: BLE001 - law 9: an observation must not cost a projection
         _log.exception("The latest results could not be examined")
         return ()
+
+
+def _waiting(known: Conversation, folded: FoldedRequest) -> tuple[int, int]:
+    """The offers that wait, as of the last evaluation: only an evaluation adds some."""
+    if known.evaluated != folded.evaluated:
+        offers, tokens = _observed(lambda: folded.waiting) or (0, 0)
+        known.evaluated, known.waiting = folded.evaluated, (offers, tokens)
+    return known.waiting
 
 
 def _refetched(one: Refetch) -> RefetchedResult:

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 
 from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
-from .client import CLIENT_ERRORS, NO_BODY, Client, RequestBody
+from .client import CLIENT_ERRORS, NO_BODY, Client, ConnectionProblem, RequestBody, upstream_address
 from .decoders import BodyTooLarge, UndecodableBody, decode_body, decode_in_thread
 from .log import LogEntry, Outcome
 from .middleware import (
@@ -269,12 +269,16 @@ class Forwarder:
             outcome = "complete" if retry is None else "retried"
         except UpstreamClosed:
             outcome = "upstream_closed"
+            entry.note = f"{upstream_address(exchange.upstream)}: closed within its answer"
             raise
-        except ProxyError:
+        except ProxyError as error:
             outcome = "unreachable"
+            entry.note = error.cause or error.code
             raise
         finally:
             entry.outcome = outcome
+            if flight is not None and outcome in ("upstream_closed", "unreachable"):
+                flight.error = entry.note or ""
             observer.ended(outcome)
         if retry is not None:
             exchange.flight, entry.compaction = retry, retry.summary
@@ -295,7 +299,7 @@ class Forwarder:
                 raise ClientClosed from None
             if isinstance(error.__cause__, ProxyError):  # from reading the client's own body
                 raise error.__cause__ from None
-            raise _unreachable(upstream, error) from None
+            raise _unreachable(upstream, self._client.problem_of(error, upstream)) from None
 
     async def _judge(
         self, flight: InFlight, response: aiohttp.ClientResponse, entry: LogEntry
@@ -343,18 +347,11 @@ async def _read_ahead(response: aiohttp.ClientResponse, max_bytes: int, seconds:
     return b"".join(chunks)
 
 
-def _unreachable(upstream: Upstream, error: BaseException) -> ProxyError:
+def _unreachable(upstream: Upstream, problem: ConnectionProblem) -> ProxyError:
     """The error that the client receives if there is no response."""
-    if isinstance(error, asyncio.TimeoutError):
-        return ProxyError(504, "unreachable", f"{upstream.origin} did not accept the connection.")
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        why = getattr(error.certificate_error, "verify_message", "") or "it is not valid"
-        problem = f"cannot be reached: its certificate is not trusted ({why})"
-    elif isinstance(error, aiohttp.ClientConnectorError):
-        problem = f"cannot be reached: {error.strerror or type(error).__name__}"
-    elif isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
-        problem = "closed the connection without an answer"
-    else:
-        why = error.message if isinstance(error, aiohttp.ClientResponseError) else ""
-        problem = f"gave an answer that is not HTTP ({why or type(error).__name__})"
-    return ProxyError(502, "unreachable", f"{upstream.origin} {problem}.")
+    return ProxyError(
+        504 if problem.is_timeout else 502,
+        "unreachable",
+        f"{upstream.origin} {problem.sentence}.",
+        problem.cause,
+    )

@@ -1,4 +1,6 @@
-"""The log: one line of JSON for each request, and one for each warning. Nothing secret is in it.
+"""The log: a line for each request, and one for each warning. Nothing secret is in it.
+
+A line is JSON, or on a terminal a sentence for a person.
 
 A thread of its own writes the lines. A pipe that nobody reads, or a terminal that was stopped with
 Ctrl-S, blocks all writers; no request waits for that.
@@ -30,7 +32,10 @@ LoggedOutcome = Literal[
     "own_page", "rejected", "complete", "client_closed", "upstream_closed", "unreachable", "retried"
 ]
 
+LogFormat = Literal["json", "text"]
+
 _MAX_PATH_CHARS: Final = 200
+_SHORT_NAME_CHARS: Final = 8  # of a conversation's name in a line for a person
 _MAX_WAITING: Final = 10_000  # lines
 _FLUSH_SECONDS: Final = 0.05
 _CLOSE_SECONDS: Final = 1.0  # for the lines that wait at the end
@@ -48,7 +53,11 @@ class CompactionSummary(msgspec.Struct, omit_defaults=True):
     tokens_before: int = 0  # estimated
     tokens_saved: int = 0
     new_edits: int = 0  # that no earlier request of the conversation had
+    results: int = 0  # tool results in the history
+    waiting_offers: int = 0  # that wait until they pay
+    waiting_tokens: int = 0  # that those would save
     fallback: str = ""  # the code of the reason why no projection was sent
+    why: str = ""  # that reason in words, if it cannot quote the request
     retry: str = ""  # the code of the reason why it was sent a second time
     compaction_ms: float = 0.0
     response_model: str = ""
@@ -108,10 +117,7 @@ def json_line(value: object) -> str:
     JSON itself allows C1 controls, bidirectional controls and invisible characters; here they are
     escaped, and read back as they were.
     """
-    line = msgspec.json.encode(value).decode()
-    if line.isprintable():
-        return line
-    return "".join(char if char.isprintable() else _escaped(char) for char in line)
+    return _printable(msgspec.json.encode(value).decode())
 
 
 def _escaped(char: str) -> str:
@@ -119,11 +125,76 @@ def _escaped(char: str) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
+def text_line(entry: LogEntry) -> str:
+    """An entry as a line for a person, in which no character controls a terminal."""
+    done, took = entry.compaction, f"{entry.duration_ms / 1e3:.1f} s"
+    what = f"{entry.method} {entry.path}"
+    if done is not None and done.model:
+        what = f"{'count for ' if done.operation == 'count' else ''}{done.model}"
+    words = [
+        what,
+        _status_text(entry),
+        *([] if done is None else _compaction_texts(done)),
+        *([entry.note] if entry.note else []),
+        took,
+    ]
+    if done is not None and done.conversation:
+        words.append(f"conversation {done.conversation[:_SHORT_NAME_CHARS]}")
+    return f"{_clock(entry.time)} {_printable('; '.join(words))}"
+
+
+def _status_text(entry: LogEntry) -> str:
+    ends = {
+        "client_closed": "the client closed the connection",
+        "upstream_closed": "the upstream closed the connection",
+        "unreachable": "no answer",
+        "rejected": "refused by respool",
+    }
+    said = ends.get(entry.outcome, "")
+    status = "" if entry.status is None else f"{entry.status}"
+    return " ".join(word for word in (status, said) if word) or entry.outcome
+
+
+def _compaction_texts(done: CompactionSummary) -> list[str]:
+    """Tokens and savings of a request, and what stood in the way."""
+    found: list[str] = []
+    if done.tokens_before:
+        would = "would be saved" if done.sent == "observed" else "saved"
+        share = round(100 * done.tokens_saved / done.tokens_before)
+        found.append(f"{done.tokens_before:,} tokens, {share} % {would}")
+    if done.new_edits:
+        found.append(f"{done.new_edits:,} new edit{'' if done.new_edits == 1 else 's'}")
+    if done.fallback:
+        went = "with the edits in force" if done.sent == "known-edits" else "as it came"
+        why = f": {done.why.rstrip('.')}" if done.why else ""
+        found.append(f"sent {went} ({done.fallback.replace('-', ' ')}{why})")
+    if done.retry:
+        found.append(f"sent again ({done.retry})")
+    return found
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def is_polling(entry: LogEntry) -> bool:
+    """True for reads of respool's own pages: the dashboard, health checks, metrics."""
+    return entry.outcome == "own_page" and entry.method in ("GET", "HEAD") and not entry.note
+
+
 def log_to(writer: LineWriter) -> Log:
-    """A log that writes each entry as one line of JSON."""
+    """A log that writes each entry as a line in the writer's format, without polling."""
+    line_of: Callable[[LogEntry], str] = text_line if writer.format == "text" else json_line
 
     def log(entry: LogEntry) -> None:
-        writer.write(json_line(entry))
+        if not is_polling(entry):
+            writer.write(line_of(entry))
 
     return log
 
@@ -172,13 +243,30 @@ class JSONFormatter(logging.Formatter):
         return json_line(line)
 
 
+class TextFormatter(logging.Formatter):
+    """Formats a warning or an error as one line for a person.
+
+    An exception is named by its type and place. Its message may quote a request.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        said = f"{record.levelname.lower()}: {record.getMessage()}"
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+            said = f"{said} ({type(error).__name__}{place})"
+        return f"{_clock(record.created)} {_printable(said)}"
+
+
 class _LineHandler(logging.Handler):
     """Passes lines to a writer."""
 
     def __init__(self, writer: LineWriter) -> None:
         super().__init__()
         self._writer = writer
-        self.setFormatter(JSONFormatter())
+        self.setFormatter(TextFormatter() if writer.format == "text" else JSONFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one more line."""
@@ -186,7 +274,7 @@ class _LineHandler(logging.Handler):
 
 
 def log_warnings_to(writer: LineWriter) -> None:
-    """Write all warnings and errors of this process as lines of JSON."""
+    """Write all warnings and errors of this process as lines in the writer's format."""
     root = logging.getLogger()
     root.handlers[:] = [_LineHandler(writer)]
     root.setLevel(logging.WARNING)
@@ -207,7 +295,9 @@ class LineWriter:
         max_waiting: int = _MAX_WAITING,
         *,
         token: str | None = None,
+        format: LogFormat = "json",
     ) -> None:
+        self.format: LogFormat = format
         self._descriptor = descriptor
         self._token = token
         self._max_waiting = max_waiting
@@ -251,7 +341,7 @@ class LineWriter:
             self._write(self._waiting.popleft())
             if self._dropped and not self._waiting:
                 count, self._dropped = self._dropped, 0
-                self._write(_dropped_line(count))
+                self._write(_dropped_line(count, self.format))
 
     def _write(self, line: str) -> None:
         """Write a whole line, so that it does not mix with those of other writers."""
@@ -274,8 +364,16 @@ def standard_error() -> int | None:
         return None
 
 
-def _dropped_line(count: int) -> str:
+def default_format() -> LogFormat:
+    """Lines for a person if standard error is a terminal, else JSON."""
+    descriptor = standard_error()
+    return "text" if descriptor is not None and os.isatty(descriptor) else "json"
+
+
+def _dropped_line(count: int, format: LogFormat) -> str:
     message = f"{count:,} lines were dropped here because nobody read the ones before them."
     now = round(time.time(), 3)
+    if format == "text":
+        return f"{_clock(now)} warning: {message}"
     line = {"time": now, "level": "warning", "logger": __name__, "message": message}
     return json_line(line)

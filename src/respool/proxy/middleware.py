@@ -34,6 +34,7 @@ FALLBACK_REASONS: Final = (
     "left-alone",
     "bypassed",
     "unreadable",
+    "passed-through",
     "sent-unchanged-before",
 )
 # Errors by which gateways and model servers may refuse what a projection holds.
@@ -100,6 +101,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     tokens_after: int = 0
     client_cached: int = 0  # tokens that the client may have cached itself
     epochs: int = 0
+    results: int = 0  # tool results in the history
+    waiting: tuple[int, int] = (0, 0)  # offers that wait until they pay, and their tokens
     edits: tuple[Edit, ...] = ()
     edition: int = 0  # the same number for the very same edits; 0: not known
     dropped: Mapping[str, str] = {}  # by place: references of what new edits removed
@@ -127,6 +130,7 @@ class InFlight(msgspec.Struct, kw_only=True):
     rejected_permit: Permit | None = None  # and its permit
     is_observed: bool = False  # it was sent as it came, despite the decision
     status: int = 0  # of the response; 0: there was none
+    error: str = ""  # why there was none, or why it was cut off
     reader: ResponseReader | ThreadedReader | None = None  # of the response
     response: ResponseInfo = ResponseInfo()  # once it has ended
     new_edits: tuple[Edit, ...] = ()  # that no earlier request of the conversation had

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import re
 import signal
 import socket
@@ -17,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .app import App
 from .decoders import ChunkedDecoder
+from .port_owner import describe_port_owner
 from .server_options import ServerOptions, StartupError
 
 _BACKLOG: Final = 1024
@@ -55,11 +57,23 @@ def bind(options: ServerOptions) -> socket.socket:
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
-        problem = error.strerror or error
         raise StartupError(
-            f"respool cannot listen on {options.host} port {options.port}: {problem}."
+            f"respool cannot listen on {options.host} port {options.port}: "
+            f"{_bind_problem(error, options.port)}"
         ) from None
     return listening
+
+
+def _bind_problem(error: OSError, port: int) -> str:
+    """Why a port cannot be had, and what to do."""
+    problem = f"{error.strerror or error}"
+    if error.errno == errno.EADDRINUSE:
+        owner = describe_port_owner(port)
+        holder = f" by {owner}" if owner else "; by which process cannot be seen from here"
+        return f"{problem}{holder}. --port chooses another port."
+    if error.errno == errno.EACCES:
+        return f"{problem}. --port chooses another port; those below 1024 are the system's."
+    return f"{problem}."
 
 
 def _exclusive() -> int:

@@ -22,6 +22,7 @@ from .base import (
 )
 from .retention import Retention, store_path
 from .search_index import UnsearchablePattern
+from .short_names import UnclearName, choose_name, resolve_name
 from .sqlite import SQLiteStore
 
 __all__ = [
@@ -45,6 +46,9 @@ __all__ = [
     "PeriodTotal",
     "Usage",
     "UnavailableReason",
+    "UnclearName",
     "UnsearchablePattern",
+    "choose_name",
+    "resolve_name",
     "store_path",
 ]

@@ -13,6 +13,7 @@ from msgspec import Struct
 from ..errors import RespoolError
 from ..facts import Facts
 from ..pricing import Usage
+from .short_names import NameKind
 
 UnavailableReason = Literal[
     "busy",
@@ -156,6 +157,9 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     edits: tuple[RecordedEdit, ...] = ()
     edited: int = 0  # edits in force; request lists omit the edits themselves
     made: int = 0  # edits that are new in this conversation
+    waiting_offers: int = 0  # offers that wait until they pay
+    waiting_tokens: int = 0  # tokens that those would save
+    error: str = ""  # why there was no response, or why it was cut off
     terms: str = ""  # hash of the model and the tools
     sent_as: SentAs = "projection"
     prefix: str = ""  # hash of its history; empty: the provider rejected it
@@ -316,6 +320,10 @@ class Store(Protocol):
 
     def originals(self, owner: str | None) -> Mapping[str, str]:
         """Lazy mapping of all that this owner may read, for `respool.expand`."""
+        ...
+
+    def names(self, kind: NameKind, beginning: str, limit: int) -> list[str]:
+        """Return the first references, conversations or owners that begin so."""
         ...
 
     def search(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ..errors import PolicyError
 from ..facts import Facts
@@ -143,11 +143,14 @@ def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
     return rows
 
 
-class _RecordNotes(Struct, frozen=True):
+class _RecordNotes(Struct, frozen=True, omit_defaults=True):
     repairs: tuple[str, ...] = ()
     failures: dict[str, str] = {}
     refetched: tuple[RefetchedResult, ...] = ()
     loops: tuple[str, ...] = ()
+    waiting_offers: int = 0
+    waiting_tokens: int = 0
+    error: str = ""
 
 
 _edits_decoder = msgspec.json.Decoder(tuple[RecordedEdit, ...])
@@ -321,7 +324,7 @@ def read_totals(
 def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:
     usage = record.usage
     edits = msgspec.json.encode(record.edits)
-    notes = _RecordNotes(record.repairs, record.failures, record.refetched, record.loops)
+    notes = _RecordNotes(*(getattr(record, name) for name in _RecordNotes.__struct_fields__))
     return (
         *(getattr(record, name) for name in _RECORD_COLUMNS),
         *(None if usage is None else getattr(usage, name) for name in _USAGE_COLUMNS),
@@ -365,10 +368,7 @@ def _to_record(row: tuple[Any, ...]) -> RequestRecord:
         usage=None if usage[0] is None else Usage(**dict(zip(_USAGE_COLUMNS, usage, strict=True))),
         edited=edited,
         made=made,
-        repairs=decoded.repairs,
-        failures=decoded.failures,
-        refetched=decoded.refetched,
-        loops=decoded.loops,
+        **asdict(decoded),
     )
 
 

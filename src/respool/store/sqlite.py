@@ -46,6 +46,7 @@ from .retention import (
     vacuum,
 )
 from .search_index import NO_FTS5, SearchIndex, SearchTerms, Snippet, has_fts5
+from .short_names import NameKind, read_names
 
 _REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _LOCK_TIMEOUT = 2.0  # seconds; the longest wait for another process
@@ -158,6 +159,10 @@ class SQLiteStore:
     def refs(self, owner: str | None) -> list[str]:
         """Return every reference that this owner can read."""
         return self._database.read(lambda c: texts.readable_refs(c, owner))
+
+    def names(self, kind: NameKind, beginning: str, limit: int) -> list[str]:
+        """Return the first references, conversations or owners that begin so."""
+        return self._database.read(lambda c: read_names(c, kind, beginning, limit))
 
     def search(
         self, pattern: str, owner: str | None, *, conversation: str | None = None, limit: int = 20

@@ -5,7 +5,7 @@ const KINDS = [
   ["again", "Fetched again", (one) => one.refetched.map(
     (x) => `${`${x.tool} ${x.target}`.trim()} at ${x.place}: had been taken out at ${x.earlier} (${x.reason}); ${tokens(x.tokens)} tokens`)],
   ["loops", "Loops", (one) => one.loops],
-  ["errors", "Errors", (one) => failed(one) && [one.status ? `the provider answered ${one.status}` : "no answer came"]],
+  ["errors", "Errors", (one) => failed(one) && [one.error || (one.status ? `the provider answered ${one.status}` : "no answer came")]],
   ["fallbacks", "Fall-backs", (one) => [
     fallbackText(one),
     ...Object.entries(one.failures).map(([name, why]) => `pass ${name} failed: ${why}`),

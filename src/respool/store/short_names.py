@@ -1,0 +1,65 @@
+"""Short names: a unique beginning stands for a reference, a conversation or an owner."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Final, Literal, Protocol
+
+from ..errors import RespoolError, quote_value
+
+NameKind = Literal["reference", "conversation", "owner"]
+
+MIN_CHARS: Final = 4
+_MAX_LISTED: Final = 8
+_QUERIES: Final[dict[NameKind, str]] = {
+    "reference": "SELECT ref FROM originals WHERE ref >= ?1 AND ref < ?2 ORDER BY ref LIMIT ?3",
+    "conversation": "SELECT DISTINCT name FROM conversations WHERE name >= ?1 AND name < ?2"
+    " ORDER BY name LIMIT ?3",
+    "owner": "SELECT DISTINCT owner FROM conversations WHERE owner >= ?1 AND owner < ?2"
+    " ORDER BY owner LIMIT ?3",
+}
+
+
+class UnclearName(RespoolError, ValueError):
+    """A short name that is too short, or stands for several; the message lists them."""
+
+
+class NameSource(Protocol):
+    """A store that finds names by their beginning."""
+
+    def names(self, kind: NameKind, beginning: str, limit: int) -> list[str]:
+        """Return the first names that begin so."""
+        ...
+
+
+def read_names(
+    connection: sqlite3.Connection, kind: NameKind, beginning: str, limit: int
+) -> list[str]:
+    """Return the first names of a kind that begin so."""
+    end = f"{beginning}\U0010ffff"
+    return [row[0] for row in connection.execute(_QUERIES[kind], (beginning, end, limit))]
+
+
+def resolve_name(store: NameSource, kind: NameKind, given: str) -> str:
+    """The whole name that a short one stands for; the same if there is none.
+
+    It is for what a person types, with the rights of the store's owner.
+    """
+    return choose_name(kind, given, store.names(kind, given, _MAX_LISTED + 1) if given else [])
+
+
+def choose_name(kind: NameKind, given: str, found: Iterable[str]) -> str:
+    """The one of these names that begins so; an exact one is always meant."""
+    fitting = [name for name in found if name.startswith(given)]
+    if given in fitting or not fitting:
+        return given
+    if len(given) < MIN_CHARS:
+        raise UnclearName(
+            f"{quote_value(given)} is too short for a {kind}: give {MIN_CHARS} characters or more."
+        )
+    if len(fitting) == 1:
+        return fitting[0]
+    listed = ", ".join(fitting[:_MAX_LISTED])
+    more = " and more" if len(fitting) > _MAX_LISTED else ""
+    raise UnclearName(f"{quote_value(given)} stands for several {kind}s: {listed}{more}.")
