@@ -159,7 +159,7 @@ async def proxy(
 
 def all_to(port: int) -> Upstreams:
     """One upstream for everything."""
-    names = ("anthropic", "openai", "gemini")
+    names = ("anthropic", "openai", "gemini", "bedrock", "vertex", "azure")
     return upstreams_of([f"{name}=http://127.0.0.1:{port}" for name in names])
 
 

@@ -103,7 +103,7 @@ class Client:
         """
         assert self._session is not None, "the client is open"
         now = asyncio.get_running_loop().time
-        start, url, proxy = now(), self._url(target), self._proxies[upstream.origin]
+        start, url, proxy = now(), self._url(target), self._proxy(upstream.origin)
         while True:
             sent = SimpleNamespace(reused=False)
             try:
@@ -120,6 +120,12 @@ class Client:
                 retry = sent.reused and body.stream is None and now() - start < _STALE
                 if not retry:
                     raise
+
+    def _proxy(self, origin: str) -> str | None:
+        """The proxy to a host; some hosts of Vertex are known only by the requests."""
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_for(origin)
+        return self._proxies[origin]
 
     def _url(self, target: str) -> URL:
         """A parsed URL; those without a query are cached."""

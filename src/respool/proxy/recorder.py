@@ -19,7 +19,7 @@ from ..facts import Facts
 from ..markers import reference
 from ..plugins import installed_version, pass_name
 from ..policy import NAMES, Policy
-from ..pricing import priced, terms_for
+from ..pricing import CacheTerms, priced, terms_for
 from ..store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store
 from ..tools import Tool, Tools
 from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
@@ -166,8 +166,7 @@ class Recorder:
             is_observed = flight.is_observed
             sent = decision.tokens_before if is_observed else decision.tokens_after
             self.calibrations.note(format, decision.identity.model, sent, usage.prompt)
-        terms = terms_for(format, decision.identity.model)
-        terms = priced(terms, format, decision.identity.model, flight.request.time)
+        terms = _terms(flight, format)
         sizes = Sizes(
             decision.tokens_before,
             decision.tokens_after,
@@ -179,6 +178,19 @@ class Recorder:
         if decision.kind == "original":
             sizes = Sizes(0, 0)  # it cost what it would have cost
         return (observed_cost if flight.is_observed else cost_of)(usage, sizes, terms)
+
+
+def _terms(flight: InFlight, format: str) -> CacheTerms:
+    """The terms of the model asked for; where no price is listed, of the one that responded.
+
+    Deployments and profiles of clouds have any name.
+    """
+    asked = flight.decision.identity.model
+    terms = priced(terms_for(format, asked), format, asked, flight.request.time)
+    model = flight.response.model
+    if terms.dollars is None and model:
+        return priced(terms_for(format, model), format, model, flight.request.time)
+    return terms
 
 
 def _ids() -> Iterator[str]:
