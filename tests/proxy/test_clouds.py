@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from respool.store import RequestRecord
 from tests.late import late
 from tests.proxy.compaction import STEPS, Compacted, answer, drive
 from tests.proxy.sockets import Reply, Script, ask, post, reply_with
+from tests.support.event_stream import TYPE, event, frame, framed
 from tests.support.formats import FIELD, request, results
 
 openai = late("openai")
@@ -192,29 +190,6 @@ def test_other_bodies_go_up_as_they_came(tmp_path: Path, path: str, body: bytes)
 # --- the stream of AWS -------------------------------------------------------------------------
 
 
-def frame(payload: bytes, headers: dict[str, str]) -> bytes:
-    """One frame, by AWS's description of `vnd.amazon.eventstream`."""
-    pairs = ((name.encode(), value.encode()) for name, value in headers.items())
-    head = b"".join(
-        struct.pack(">B", len(name)) + name + b"\x07" + struct.pack(">H", len(value)) + value
-        for name, value in pairs
-    )
-    prelude = struct.pack(">II", 16 + len(head) + len(payload), len(head))
-    start = prelude + struct.pack(">I", zlib.crc32(prelude)) + head + payload
-    return start + struct.pack(">I", zlib.crc32(start))
-
-
-def event(value: object) -> bytes:
-    """An event of the model, as Bedrock sends it."""
-    said = base64.b64encode(json.dumps(value).encode()).decode()
-    names = {
-        ":event-type": "chunk",
-        ":content-type": "application/json",
-        ":message-type": "event",
-    }
-    return frame(json.dumps({"bytes": said, "p": "abcdefgh"}).encode(), names)
-
-
 METRICS = {
     "inputTokenCount": 20,
     "outputTokenCount": 9,
@@ -222,8 +197,9 @@ METRICS = {
     "cacheWriteInputTokenCount": 80,
 }
 TEXT = {"type": "text_delta", "text": '{"usage": {"output_tokens": 5}}'}
-EVENTS = [
-    {"type": "message_start", "message": {**MESSAGE, "usage": {**USAGE, "output_tokens": 1}}},
+STARTED = {**USAGE, "output_tokens": 1}
+EVENTS: list[dict[str, Any]] = [
+    {"type": "message_start", "message": {**MESSAGE, "content": [], "usage": STARTED}},
     *({"type": "content_block_delta", "index": 0, "delta": TEXT} for _ in range(9)),
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
     {"type": "message_stop", "amazon-bedrock-invocationMetrics": METRICS},
@@ -300,15 +276,13 @@ def test_headers_of_every_kind_are_passed_over():
             b"\x0b:event-type\x07\x00\x05chunk",
         )
     )
-    prelude = struct.pack(">II", 16 + len(kinds), len(kinds))
-    start = prelude + struct.pack(">I", zlib.crc32(prelude)) + kinds
-    (found,) = EventStreamDecoder().feed(start + struct.pack(">I", zlib.crc32(start)))
+    (found,) = EventStreamDecoder().feed(framed(kinds))
     assert found.headers == {"h": "hi", ":event-type": "chunk"}
 
 
-def framed() -> Script:
+def streaming() -> Script:
     async def script(_received: Any, writer: asyncio.StreamWriter) -> None:
-        head = ("HTTP/1.1 200 OK", "Content-Type: application/vnd.amazon.eventstream")
+        head = ("HTTP/1.1 200 OK", f"Content-Type: {TYPE}")
         writer.write("\r\n".join((*head, f"Content-Length: {len(STREAM)}", "", "")).encode())
         for at in range(0, len(STREAM), 700):
             writer.write(STREAM[at : at + 700])
@@ -328,7 +302,7 @@ def test_a_framed_stream_reaches_the_client_and_its_usage_the_record(tmp_path: P
         assert record.cost_before is not None
         assert 0 < record.cost_after < record.cost_before
 
-    drive(tmp_path, act, script=framed())
+    drive(tmp_path, act, script=streaming())
 
 
 # --- real clients ------------------------------------------------------------------------------

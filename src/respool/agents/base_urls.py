@@ -122,6 +122,7 @@ class ClaudeTarget(Struct, frozen=True):
 
     variable: str = CLAUDE_VARIABLE
     url: str = ""  # empty: the variable's default
+    cleared: tuple[str, ...] = ()  # variables that must be empty beside it
     obstacle: str = ""  # why its requests cannot come through the proxy
 
 
@@ -189,9 +190,11 @@ def _claude_on_foundry(
     if _claude_value(variable, environ, settings):
         return ClaudeTarget(variable)
     resource = _trusted_value(name, environ, settings)
-    if not _FOUNDRY_RESOURCE.fullmatch(resource):
-        return ClaudeTarget(variable, obstacle=f"where its requests go, {name} does not say")
-    return ClaudeTarget(variable, f"https://{resource}.services.ai.azure.com/anthropic")
+    is_managed = any(one.is_managed and one.variable(name) for one in settings)
+    if is_managed or not _FOUNDRY_RESOURCE.fullmatch(resource):
+        return ClaudeTarget(variable, obstacle=f"{name} is not set, or cannot be overridden")
+    url = f"https://{resource}.services.ai.azure.com/anthropic"
+    return ClaudeTarget(variable, url, cleared=(name,))
 
 
 def _trusted_value(

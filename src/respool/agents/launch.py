@@ -260,7 +260,9 @@ def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
     before = target.url if found is None else found.variable(name)
     world = {**context.environ, name: before} if before else context.environ
     setup = _set_up_variables(replace(context, environ=world), "Claude Code", [group])
-    if found is not None:
+    cleared = dict.fromkeys(target.cleared, "")
+    setup = replace(setup, environment={**setup.environment, **cleared})
+    if any(one.variable(each) for one in settings for each in (name, *cleared)):
         given = next((one.settings or {} for one in settings if one.place == CLAUDE_FLAG), None)
         moved = merge_settings([given or {}, {"env": setup.environment}])
         file = context.scratch_dir / "respool-run.json"  # a token is not for the process list
