@@ -1,4 +1,4 @@
-"""Requests to clouds through the real proxy: Bedrock, Vertex and Azure."""
+"""Requests to clouds and gateways through the real proxy: Bedrock, Vertex, Azure, OpenRouter."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import respool
 from respool.pricing import Usage
 from respool.proxy.decoders import EventStreamDecoder
 from respool.proxy.usage import ResponseInfo, reader_for
@@ -17,6 +18,7 @@ from respool.store import RequestRecord
 from tests.late import late
 from tests.proxy.compaction import STEPS, Compacted, answer, drive
 from tests.proxy.sockets import Reply, Script, ask, post, reply_with
+from tests.support.client_requests import breakpoints
 from tests.support.event_stream import TYPE, event, frame, framed
 from tests.support.formats import FIELD, request, results
 
@@ -338,3 +340,46 @@ def test_azures_client_is_compacted_and_priced_by_the_model_that_responds(tmp_pa
         assert record.cost_after is not None
 
     drive(tmp_path, act, script=reply_with(answer(200, said, "Content-Type: application/json")))
+
+
+# --- gateways ----------------------------------------------------------------------------------
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+ROUTED = [
+    b": OPENROUTER PROCESSING\n\n",
+    b'data: {"model": "anthropic/claude-sonnet-4.5", "choices": [{"delta": {"content": "x"}}]}\n\n',
+    (
+        b'data: {"choices": [], "usage": {"prompt_tokens": 4100, "completion_tokens": 9,'
+        b' "prompt_tokens_details": {"cached_tokens": 4000, "cache_write_tokens": 80}}}\n\n'
+    ),
+    b"data: [DONE]\n\n",
+]
+
+
+def test_claude_behind_openrouter_keeps_its_breakpoints_and_is_priced(tmp_path: Path):
+    body = request("openai-chat", "go on", *STEPS)
+    history = body["messages"]
+    history[0] = {"role": "user", "content": [{"type": "text", "text": "go on", **MARK}]}
+    last = history[-1]
+    last["content"] = [{"type": "text", "text": last["content"], **MARK}]
+    asked = {**body, "model": "anthropic/claude-sonnet-4.5", "stream": True}
+
+    async def script(_received: Any, writer: asyncio.StreamWriter) -> None:
+        said = b"".join(ROUTED)
+        head = ("HTTP/1.1 200 OK", "Content-Type: text/event-stream")
+        writer.write("\r\n".join((*head, f"Content-Length: {len(said)}", "", "")).encode() + said)
+
+    async def act(proxy: Compacted) -> None:
+        raw = json.dumps(asked).encode()
+        await sent(proxy, "/v1/chat/completions", raw, "Authorization: Bearer sk-or-v1-x")
+        (received,) = proxy.standing.behind.received
+        assert received.target == "/api/v1/chat/completions"
+        there = json.loads(received.body)
+        assert len(json.dumps(there)) < 0.5 * len(raw)
+        assert respool.check(there, format="openai-chat") == []
+        assert breakpoints(there) == breakpoints(asked)
+        (record,) = await proxy.records(1)
+        assert record.usage == COUNTED
+        assert record.cost_after == pytest.approx(3e-6 * (20 + 400 + 100 + 45))
+
+    drive(tmp_path, act, script=script, chosen=("openai={}/api/v1",))
