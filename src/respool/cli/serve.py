@@ -41,7 +41,10 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
-@upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
+@upstream_option(
+    ": anthropic, openai, openai-chat, openai-responses, gemini, bedrock, vertex or azure, and a "
+    "URL"
+)
 @observe_option
 @click.option(
     "--shared-store",
