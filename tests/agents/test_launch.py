@@ -324,7 +324,7 @@ def test_claude_code_comes_from_a_cloud(
 
 NOT_FROM_CLOUDS: list[tuple[dict[str, str], dict[str, str], str]] = [
     (BEDROCK, {}, "AWS_BEARER_TOKEN_BEDROCK"),
-    ({**BEARER, "AWS_REGION": ""}, {}, "AWS_DEFAULT_REGION"),
+    ({**BEARER, "AWS_REGION": ""}, {}, "AWS_REGION is not set"),
     ({**BEARER, "AWS_REGION": "evil.com/"}, {}, "AWS_REGION"),
     (BEARER, {"AWS_REGION": "us-east-1"}, "AWS_REGION"),
     ({**BEARER, "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION": "us-east-1"}, {}, "SMALL_FAST_MODEL"),

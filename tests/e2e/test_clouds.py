@@ -21,7 +21,7 @@ from tests.e2e.test_agents import result_texts as is_result
 from tests.proxy.compaction import STEPS, Compacted, answer
 from tests.proxy.compaction import drive as drive_proxy
 from tests.proxy.sockets import ReceivedRequest, Script
-from tests.proxy.test_clouds import EVENTS, MESSAGE, STREAM
+from tests.proxy.test_clouds import EVENTS, MESSAGE, SONNET, STREAM
 from tests.support.event_stream import TYPE, event, framed
 from tests.support.formats import request
 from tests.transcripts.drive import installed
@@ -170,7 +170,7 @@ def cloud() -> Script:
 @pytest.mark.parametrize("kind", ["bearer", "vertex", "signed"])
 def test_the_clients_of_clouds_are_answered(kind: str, tmp_path: Path):
     """The first two are compacted. A signature is still that of what arrives."""
-    model = "claude-sonnet-4-5@20250929" if kind == "vertex" else "anthropic.claude-sonnet-4-5"
+    model = "claude-sonnet-4-5@20250929" if kind == "vertex" else SONNET
     asked = {**request("anthropic", "go on", *STEPS), "model": model}
     file = tmp_path / "asked.json"
     file.write_text(json.dumps(asked))

@@ -342,6 +342,33 @@ def test_azures_client_is_compacted_and_priced_by_the_model_that_responds(tmp_pa
     drive(tmp_path, act, script=reply_with(answer(200, said, "Content-Type: application/json")))
 
 
+def test_gemini_client_on_vertex_is_compacted(tmp_path: Path):
+    body = request("gemini", "go on", *STEPS)
+    said = {"candidates": [{"content": {"role": "model", "parts": [{"text": "done"}]}}]}
+
+    def asked(url: str) -> str | None:
+        token: Any = late("google.oauth2.credentials").Credentials("ya29.x")
+        client = late("google.genai").Client(
+            vertexai=True,
+            project="p",
+            location="us-east5",
+            credentials=token,
+            http_options={"base_url": url},
+        )
+        given: Any = body["contents"]
+        return client.models.generate_content(model="gemini-3-pro", contents=given).text
+
+    async def act(proxy: Compacted) -> None:
+        assert await asyncio.to_thread(asked, proxy.standing.running.url) == "done"
+        (received,) = proxy.standing.behind.received
+        place = "projects/p/locations/us-east5/publishers/google/models/gemini-3-pro"
+        assert received.target == f"/v1beta1/{place}:generateContent"
+        assert received.named("authorization") == ["Bearer ya29.x"]
+        assert proxy.shortened("gemini") == [True] * 8 + [False]
+
+    drive(tmp_path, act, script=reply_with(answer(200, said, "Content-Type: application/json")))
+
+
 # --- gateways ----------------------------------------------------------------------------------
 
 MARK = {"cache_control": {"type": "ephemeral"}}

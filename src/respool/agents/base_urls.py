@@ -175,10 +175,12 @@ def _claude_on_bedrock(
     has_region = bool(_claude_value("AWS_REGION", environ, settings))
     name = "AWS_REGION" if has_region else "AWS_DEFAULT_REGION"
     region = _trusted_value(name, environ, settings)
-    other = _claude_value(_CLAUDE_OTHER_REGION, environ, settings) or region
-    if not _AWS_REGION.fullmatch(region) or other != region:
-        why = f"where its requests go, {name if other == region else _CLAUDE_OTHER_REGION}"
-        return ClaudeTarget(variable, obstacle=f"{why} does not say for all of them")
+    if not _AWS_REGION.fullmatch(region):
+        why = "AWS_REGION is not set to a region: where its requests go is not known"
+        return ClaudeTarget(variable, obstacle=why)
+    if (_claude_value(_CLAUDE_OTHER_REGION, environ, settings) or region) != region:
+        why = f"{_CLAUDE_OTHER_REGION} names another region than AWS_REGION: not all would come"
+        return ClaudeTarget(variable, obstacle=f"{why} through respool")
     return ClaudeTarget(variable, f"https://bedrock-runtime.{region}.amazonaws.com")
 
 

@@ -294,7 +294,7 @@ class Forwarder:
         headers = upstream_headers(
             request.headers,
             changed=changed is not None,
-            signed=is_signed(request.headers, request.query),
+            signed=upstream.is_custom and is_signed(request.headers, request.query),
         )
         exchange.entry.bytes_up = body.length or len(body.held or b"")
         target = upstream.url(request.path, request.query)
