@@ -292,6 +292,16 @@ IN_CLOUDS: dict[str, Driven] = {
         },
         maker="bedrock-runtime.us-east-1.amazonaws.com",
     ),
+    "Mantle": replace(
+        AT_MAKER["claude"],
+        variables=lambda _: {
+            "CLAUDE_CODE_USE_MANTLE": "1",
+            "AWS_REGION": "us-east-1",
+            "AWS_BEARER_TOKEN_BEDROCK": "bedrock-api-key-none",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        },
+        maker="bedrock-mantle.us-east-1.api.aws",
+    ),
     "Vertex": replace(
         AT_MAKER["claude"],
         variables=lambda _: {

@@ -59,7 +59,7 @@ _CLAUDE_CLOUDS: Final = (
     "CLAUDE_CODE_USE_MANTLE",
     "CLAUDE_CODE_USE_VERTEX",
 )
-_CLAUDE_BEARER: Final = ("AWS_BEARER_TOKEN_BEDROCK", "CLAUDE_CODE_SKIP_BEDROCK_AUTH")
+_AWS_BEARER: Final = "AWS_BEARER_TOKEN_BEDROCK"
 _CLAUDE_OTHER_REGION: Final = "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION"
 _AWS_REGION: Final = re.compile(r"[a-z]{2,4}(?:-[a-z]{2,20}){1,3}-[0-9]{1,2}")
 _FOUNDRY_RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}[A-Za-z0-9]")
@@ -117,6 +117,26 @@ def _claude_sources(arguments: Sequence[str]) -> Sequence[str]:
     return ("local", "project", "user")
 
 
+class _AwsService(Struct, frozen=True):
+    """Service of AWS: its base URL's variable and default, and the variable without signatures."""
+
+    variable: str
+    skip: str
+    url: str
+
+
+_BEDROCK: Final = _AwsService(
+    "ANTHROPIC_BEDROCK_BASE_URL",
+    "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+    "https://bedrock-runtime.{}.amazonaws.com",
+)
+_MANTLE: Final = _AwsService(
+    "ANTHROPIC_BEDROCK_MANTLE_BASE_URL",
+    "CLAUDE_CODE_SKIP_MANTLE_AUTH",
+    "https://bedrock-mantle.{}.api.aws/anthropic",
+)
+
+
 class ClaudeTarget(Struct, frozen=True):
     """Provider that Claude Code uses: its variable, and its URL where that is not set."""
 
@@ -135,6 +155,8 @@ def claude_target(environ: Mapping[str, str], settings: Sequence[ClaudeSettings]
             return ClaudeTarget("ANTHROPIC_VERTEX_BASE_URL")
         case "CLAUDE_CODE_USE_BEDROCK":
             return _claude_on_bedrock(environ, settings)
+        case "CLAUDE_CODE_USE_MANTLE":
+            return _claude_at_aws(_MANTLE, environ, settings)
         case "CLAUDE_CODE_USE_FOUNDRY":
             return _claude_on_foundry(environ, settings)
         case cloud:
@@ -159,16 +181,25 @@ def _claude_value(name: str, environ: Mapping[str, str], settings: Sequence[Clau
 def _claude_on_bedrock(
     environ: Mapping[str, str], settings: Sequence[ClaudeSettings]
 ) -> ClaudeTarget:
-    """Bedrock with a key in a header; a signature would not fit the proxy's address."""
-    variable = "ANTHROPIC_BEDROCK_BASE_URL"
-    if not any(_is_on(name, environ, settings) for name in _CLAUDE_BEARER):
-        return ClaudeTarget(
-            variable,
-            obstacle="CLAUDE_CODE_USE_BEDROCK is set, and AWS signatures do not come through "
-            "respool; with a key in AWS_BEARER_TOKEN_BEDROCK it does",
-        )
+    """Bedrock's runtime, in one region for all models."""
+    target = _claude_at_aws(_BEDROCK, environ, settings)
     if _is_on("CLAUDE_CODE_USE_MANTLE", environ, settings):
-        why = "CLAUDE_CODE_USE_MANTLE is set, and that does not come through respool"
+        why = "CLAUDE_CODE_USE_MANTLE is set beside it: not all requests would come through respool"
+        return ClaudeTarget(target.variable, obstacle=why)
+    other = _claude_value(_CLAUDE_OTHER_REGION, environ, settings)
+    if target.url and other and f".{other}." not in target.url:
+        why = f"{_CLAUDE_OTHER_REGION} names another region than AWS_REGION: not all would come"
+        return ClaudeTarget(target.variable, obstacle=f"{why} through respool")
+    return target
+
+
+def _claude_at_aws(
+    service: _AwsService, environ: Mapping[str, str], settings: Sequence[ClaudeSettings]
+) -> ClaudeTarget:
+    """A service of AWS with a key in a header; a signature would not fit the proxy's address."""
+    variable = service.variable
+    if not any(_is_on(name, environ, settings) for name in (_AWS_BEARER, service.skip)):
+        why = f"AWS signatures do not come through respool; with a key in {_AWS_BEARER} it does"
         return ClaudeTarget(variable, obstacle=why)
     if _claude_value(variable, environ, settings):
         return ClaudeTarget(variable)
@@ -178,10 +209,7 @@ def _claude_on_bedrock(
     if not _AWS_REGION.fullmatch(region):
         why = "AWS_REGION is not set to a region: where its requests go is not known"
         return ClaudeTarget(variable, obstacle=why)
-    if (_claude_value(_CLAUDE_OTHER_REGION, environ, settings) or region) != region:
-        why = f"{_CLAUDE_OTHER_REGION} names another region than AWS_REGION: not all would come"
-        return ClaudeTarget(variable, obstacle=f"{why} through respool")
-    return ClaudeTarget(variable, f"https://bedrock-runtime.{region}.amazonaws.com")
+    return ClaudeTarget(variable, service.url.format(region))
 
 
 def _claude_on_foundry(

@@ -75,6 +75,7 @@ _ALL_VARIABLES: Final = {
     _AIDER_VARIABLE: BASE_URL_VARIABLES["OPENAI_API_BASE"],
     # Claude Code's, for clouds
     "ANTHROPIC_BEDROCK_BASE_URL": BaseUrlVariable("bedrock", has_version=False),
+    "ANTHROPIC_BEDROCK_MANTLE_BASE_URL": BaseUrlVariable("anthropic", has_version=False),
     "ANTHROPIC_VERTEX_BASE_URL": BaseUrlVariable("vertex", has_version=True),
     "ANTHROPIC_FOUNDRY_BASE_URL": BaseUrlVariable("anthropic", has_version=False),
 }
