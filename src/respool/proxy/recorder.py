@@ -25,6 +25,7 @@ from ..tools import Tool, Tools
 from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
 from .decide import BYPASSED
 from .middleware import NO_FACTS, Decision, ErrorResponse, InFlight, ParsedRequest
+from .router import CLOUD_PATHS
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS: Final = 0.2
@@ -181,14 +182,15 @@ class Recorder:
 
 
 def _terms(flight: InFlight, format: str) -> CacheTerms:
-    """The terms of the model asked for; where no price is listed, of the one that responded.
+    """The terms of the model asked for.
 
-    Deployments and profiles of clouds have any name.
+    Deployments and profiles of clouds have any name: there the model that responded counts. A local
+    server may respond with the name of a model that it is not.
     """
-    asked = flight.decision.identity.model
+    asked, model = flight.decision.identity.model, flight.response.model
     terms = priced(terms_for(format, asked), format, asked, flight.request.time)
-    model = flight.response.model
-    if terms.dollars is None and model:
+    is_cloud = flight.request.path.startswith(CLOUD_PATHS)
+    if terms.dollars is None and model and is_cloud:
         return priced(terms_for(format, model), format, model, flight.request.time)
     return terms
 

@@ -49,6 +49,7 @@ _GEMINI_VERBS: dict[str, Operation] = {
     "countTokens": "count",
 }
 _SHARED = ("/openai/", "/anthropic/")  # Azure, Bedrock and gateways have these paths
+CLOUD_PATHS = (*_SHARED, "/model/")  # whose names of models are the users' own
 _OPTIONS: dict[Cloud, tuple[str, str]] = {
     "bedrock": ("Amazon Bedrock", "bedrock=https://bedrock-runtime.REGION.amazonaws.com"),
     "vertex": ("Vertex AI", "vertex=https://REGION-aiplatform.googleapis.com"),
