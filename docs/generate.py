@@ -211,6 +211,7 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "refused": "The provider refused the projection, so the original was sent.",
     "left-alone": "The provider refused a projection in this conversation earlier.",
     "bypassed": "The client asked for it (`x-respool-bypass`).",
+    "signed": "AWS signed the body (SigV4), so it cannot be changed.",
     "unreadable": "respool cannot read the request.",
     "passed-through": (
         "A format, cloud or history [that respool passes through]"

@@ -87,7 +87,7 @@ def _find_terms(format: str, name: str) -> CacheTerms:
         read=row.read,
         output=row.output,
         minimum=row.minimum,
-        window=row.window,
+        window=None if _is_opaque(name) else row.window,
     )
 
 
@@ -190,8 +190,9 @@ _OPENAI_PATTERN = re.compile(
 def _find_maker(format: str, name: str) -> Maker:
     """The maker of a model, by its name; its maker's cache serves it on other wire formats too.
 
-    The wire format decides only if the name is missing. An unknown name is of another maker, also
-    on the formats of Anthropic and OpenAI, which many servers accept.
+    The wire format decides only if the name is missing, or is AWS's for a user's own profile. An
+    unknown name is of another maker, also on the formats of Anthropic and OpenAI, which many
+    servers accept.
     """
     if _CLAUDE_PATTERN.search(name):
         return "anthropic"
@@ -199,7 +200,13 @@ def _find_maker(format: str, name: str) -> Maker:
         return "google"
     if _OPENAI_PATTERN.search(name):
         return "openai"
-    return "other" if name else cast(Maker, wire_format(format).maker)
+    is_named = name and not _is_opaque(name)
+    return "other" if is_named else cast(Maker, wire_format(format).maker)
+
+
+def _is_opaque(name: str) -> bool:
+    """True for an ARN that does not name the model (application inference profiles)."""
+    return name.startswith("arn:") and parse_model_name(name) is None
 
 
 # --- listed prices -----------------------------------------------------------------------------

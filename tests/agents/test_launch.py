@@ -277,8 +277,77 @@ def test_claude_codes_settings_may_name_a_cloud(
 ):
     files = {USER: {"env": {"CLAUDE_CODE_USE_VERTEX": value}}}
     _, found = setup(tmp_path, "claude", files=files, **world)
-    assert (found.applied == ()) == cloud
-    assert ("CLAUDE_CODE_USE_VERTEX" in found.note) == cloud
+    variable = "ANTHROPIC_VERTEX_BASE_URL" if cloud else "ANTHROPIC_BASE_URL"
+    assert found.environment == {variable: f"{URL}/v1" if cloud else URL}
+    assert (found.first_party == {}) == cloud
+
+
+BEDROCK = {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_REGION": "eu-west-1"}
+BEARER = {**BEDROCK, "AWS_BEARER_TOKEN_BEDROCK": "bedrock-api-key-x"}
+SKIPPED = {**BEDROCK, "CLAUDE_CODE_SKIP_BEDROCK_AUTH": "1"}
+FOUNDRY = {"CLAUDE_CODE_USE_FOUNDRY": "1", "ANTHROPIC_FOUNDRY_RESOURCE": "gauges"}
+RUNTIME = "https://bedrock-runtime.eu-west-1.amazonaws.com"
+IN_CLOUDS: list[tuple[dict[str, str], str, str]] = [
+    (BEARER, "ANTHROPIC_BEDROCK_BASE_URL", RUNTIME),
+    ({**BEARER, "AWS_REGION": "", "AWS_DEFAULT_REGION": "eu-west-1"},
+     "ANTHROPIC_BEDROCK_BASE_URL", RUNTIME),
+    ({**BEARER, "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION": "eu-west-1"},
+     "ANTHROPIC_BEDROCK_BASE_URL", RUNTIME),
+    ({**SKIPPED, "ANTHROPIC_BEDROCK_BASE_URL": "https://gate/bedrock"},
+     "ANTHROPIC_BEDROCK_BASE_URL", "https://gate/bedrock"),
+    ({**BEARER, "CLAUDE_CODE_USE_BEDROCK": "0", "CLAUDE_CODE_USE_MANTLE": "1"},
+     "ANTHROPIC_BEDROCK_MANTLE_BASE_URL", "https://bedrock-mantle.eu-west-1.api.aws/anthropic"),
+    ({"CLAUDE_CODE_USE_VERTEX": "1"}, "ANTHROPIC_VERTEX_BASE_URL", ""),
+    ({"CLAUDE_CODE_USE_VERTEX": "1", "ANTHROPIC_VERTEX_BASE_URL": "https://gate/vertex/v1"},
+     "ANTHROPIC_VERTEX_BASE_URL", "https://gate/vertex/v1"),
+    (FOUNDRY, "ANTHROPIC_FOUNDRY_BASE_URL", "https://gauges.services.ai.azure.com/anthropic"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "variable", "upstream"), IN_CLOUDS)
+@pytest.mark.usefixtures("machine")
+def test_claude_code_comes_from_a_cloud(
+    tmp_path: Path, world: dict[str, str], variable: str, upstream: str
+):
+    """The same in its own settings, where the option that names a file overrides them."""
+    _, found = setup(tmp_path, "claude", **world)
+    told = {variable: f"{URL}/v1" if "VERTEX" in variable else URL}
+    if world is FOUNDRY:
+        told["ANTHROPIC_FOUNDRY_RESOURCE"] = ""  # it takes only one of both
+    assert (found.environment, found.note, found.first_party) == (told, "", {})
+    assert [one.origin + one.prefix for one in found.upstreams.values()] == (
+        [upstream] if upstream else []
+    )
+    words, filed = setup(tmp_path, "claude", files={USER: {"env": world}})
+    assert filed.upstreams == found.upstreams
+    assert filed.environment == found.environment
+    assert ("--settings" in words) == any(name in world for name in told)
+
+
+NOT_FROM_CLOUDS: list[tuple[dict[str, str], dict[str, str], str]] = [
+    (BEDROCK, {}, "AWS_BEARER_TOKEN_BEDROCK"),
+    ({**BEARER, "AWS_REGION": ""}, {}, "AWS_REGION is not set"),
+    ({**BEARER, "AWS_REGION": "evil.com/"}, {}, "AWS_REGION"),
+    (BEARER, {"AWS_REGION": "us-east-1"}, "AWS_REGION"),
+    ({**BEARER, "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION": "us-east-1"}, {}, "SMALL_FAST_MODEL"),
+    ({**BEARER, "CLAUDE_CODE_USE_MANTLE": "1"}, {}, "MANTLE"),
+    ({"CLAUDE_CODE_USE_MANTLE": "1"}, {}, "AWS_BEARER_TOKEN_BEDROCK"),
+    ({"CLAUDE_CODE_USE_ANTHROPIC_AWS": "1"}, {}, "CLAUDE_CODE_USE_ANTHROPIC_AWS"),
+    ({"CLAUDE_CODE_USE_FOUNDRY": "1"}, {}, "ANTHROPIC_FOUNDRY_RESOURCE"),
+    (FOUNDRY, {"ANTHROPIC_FOUNDRY_RESOURCE": "other"}, "ANTHROPIC_FOUNDRY_RESOURCE"),
+    (BEARER, {"ANTHROPIC_BEDROCK_BASE_URL": "https://other"}, "settings.json"),
+]
+
+
+@pytest.mark.parametrize(("world", "project", "note"), NOT_FROM_CLOUDS)
+@pytest.mark.usefixtures("machine")
+def test_a_cloud_that_does_not_come_through_is_said(
+    tmp_path: Path, world: dict[str, str], project: dict[str, str], note: str
+):
+    """No signed request, none to several hosts, and no key to a host that a project names."""
+    words, found = setup(tmp_path, "claude", files={PROJECT: {"env": project}}, **world)
+    assert (words, found.environment, found.upstreams) == (("claude",), {}, {})
+    assert note in found.note
 
 
 @pytest.mark.usefixtures("machine")

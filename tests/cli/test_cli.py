@@ -187,7 +187,6 @@ class TestCompact:
             b'{"input": "hello"}',
             b'{"model": "claude-sonnet-4-5", "messages": [], "thread": {"type": "continue"}}',
             b'{"contents": [], "cachedContent": "cachedContents/1"}',
-            b'{"messages": [], "anthropic_version": "bedrock-2023-05-31"}',
             b'{"messages": [], "inferenceConfig": {}}',
             b'{"messages": [], "data_sources": []}',
             b'[{"role": "user",   "content": "hello"}]\n',

@@ -280,6 +280,51 @@ AT_MAKER: dict[str, Driven] = {
     "codex": replace(DRIVEN["codex, its own provider"], upstream="", maker="api.openai.com"),
 }
 
+# Claude Code on clouds, with the hosts that they have.
+IN_CLOUDS: dict[str, Driven] = {
+    "Bedrock": replace(
+        AT_MAKER["claude"],
+        variables=lambda _: {
+            "CLAUDE_CODE_USE_BEDROCK": "1",
+            "AWS_REGION": "us-east-1",
+            "AWS_BEARER_TOKEN_BEDROCK": "bedrock-api-key-none",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        },
+        maker="bedrock-runtime.us-east-1.amazonaws.com",
+    ),
+    "Mantle": replace(
+        AT_MAKER["claude"],
+        variables=lambda _: {
+            "CLAUDE_CODE_USE_MANTLE": "1",
+            "AWS_REGION": "us-east-1",
+            "AWS_BEARER_TOKEN_BEDROCK": "bedrock-api-key-none",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        },
+        maker="bedrock-mantle.us-east-1.api.aws",
+    ),
+    "Vertex": replace(
+        AT_MAKER["claude"],
+        variables=lambda _: {
+            "CLAUDE_CODE_USE_VERTEX": "1",
+            "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1",
+            "CLOUD_ML_REGION": "us-east5",
+            "ANTHROPIC_VERTEX_PROJECT_ID": "gauges",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        },
+        maker="us-east5-aiplatform.googleapis.com",
+    ),
+    "Foundry": replace(
+        AT_MAKER["claude"],
+        variables=lambda _: {
+            "CLAUDE_CODE_USE_FOUNDRY": "1",
+            "ANTHROPIC_FOUNDRY_RESOURCE": "gauges",
+            "ANTHROPIC_FOUNDRY_API_KEY": "none",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        },
+        maker="gauges.services.ai.azure.com",
+    ),
+}
+
 
 class Metered(Upstream):
     """Reports the usage that a provider with a cache would: four bytes are a token."""

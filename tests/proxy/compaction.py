@@ -188,6 +188,7 @@ async def compacting(
     limits: TransferLimits = TransferLimits(drain_seconds=1.0),  # noqa: B008 - a frozen value
     wait: float = SOON,  # for a slow disk
     salt: bytes | None = None,
+    chosen: tuple[str, ...] = (),
     **given: Any,
 ) -> AsyncGenerator[Compacted]:
     options = CompactionOptions(**{"policy": EAGER_POLICY, "deadline": SOON, **given})
@@ -200,7 +201,8 @@ async def compacting(
         text_formats=options.text_formats,
     )
     compactor = Compactor(decider, Recorder(store), options, salt=salt_of(store), clock=clock)
-    async with proxy(script or reply_with(answer(200, {})), compactor, limits=limits) as standing:
+    script = script or reply_with(answer(200, {}))
+    async with proxy(script, compactor, limits=limits, chosen=chosen) as standing:
         yield Compacted(standing, store, compactor, decider)
 
 

@@ -148,18 +148,22 @@ async def proxy(
     endpoints: Mapping[str, Endpoint] | None = None,
     limits: TransferLimits = TransferLimits(drain_seconds=1.0),  # noqa: B008 - a frozen value
     token: str | None = None,
+    chosen: tuple[str, ...] = (),
 ) -> AsyncGenerator[Standing]:
-    """A proxy in front of one upstream for everything."""
+    """A proxy in front of one upstream for everything, or for what is chosen (`name=…{}…`)."""
     async with upstream(script) as behind:
         records: list[LogEntry] = []
-        options = ServerOptions(port=0, upstreams=all_to(behind.port), limits=limits, token=token)
+        there = all_to(behind.port)
+        if chosen:
+            there = upstreams_of([one.format(f"http://127.0.0.1:{behind.port}") for one in chosen])
+        options = ServerOptions(port=0, upstreams=there, limits=limits, token=token)
         async with serving(App(options, middleware, endpoints, records.append)) as running:
             yield Standing(running, behind, records)
 
 
 def all_to(port: int) -> Upstreams:
     """One upstream for everything."""
-    names = ("anthropic", "openai", "gemini")
+    names = ("anthropic", "openai", "gemini", "bedrock", "vertex", "azure")
     return upstreams_of([f"{name}=http://127.0.0.1:{port}" for name in names])
 
 

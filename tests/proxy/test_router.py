@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import quote
+
 import pytest
 
 from respool.proxy.app import endpoint_for, is_own
 from respool.proxy.asgi import ProxyError, Request
+from respool.proxy.auth import without_foreign_keys
 from respool.proxy.router import Route, route_for, route_of
 from respool.proxy.server_options import (
     ServerOptions,
@@ -153,6 +157,130 @@ def test_no_key_reaches_another_providers_host():
     assert route_for(asked, chosen) == (Route("openai", "openai-chat"), chosen.openai_chat)
 
 
+# --- clouds ------------------------------------------------------------------------------------
+
+SONNET = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
+ARN = f"arn:aws:bedrock:us-east-1:1:inference-profile/{SONNET}"
+MODEL = f"/model/{SONNET}"
+PLACE = "projects/p-1/locations/us-east5"
+CLAUDE = f"/v1/{PLACE}/publishers/anthropic/models/claude-sonnet-4-5@20250929"
+GOOGLE = f"{PLACE}/publishers/google/models/gemini-3-pro"
+DEPLOYED = "/openai/deployments/my%20gpt/chat/completions"
+CLOUD_ROUTES = [
+    (f"{MODEL}/invoke", Route("bedrock", "anthropic", "generate", SONNET, False)),
+    (f"/model/{quote(SONNET)}/invoke", Route("bedrock", "anthropic", "generate", SONNET, False)),
+    (
+        f"/model/{quote(ARN, safe='')}/invoke-with-response-stream",
+        Route("bedrock", "anthropic", "generate", ARN, True),
+    ),
+    (f"{MODEL}/converse", Route("bedrock")),
+    (f"{MODEL}/converse-stream", Route("bedrock")),
+    (f"{MODEL}/count-tokens", Route("bedrock")),
+    ("/inference-profiles", Route("bedrock")),
+    (
+        f"{CLAUDE}:rawPredict",
+        Route("vertex", "anthropic", "generate", "claude-sonnet-4-5@20250929", False),
+    ),
+    (
+        f"{CLAUDE.replace('@', '%40')}:streamRawPredict",
+        Route("vertex", "anthropic", "generate", "claude-sonnet-4-5@20250929", True),
+    ),
+    (
+        f"/{PLACE}/publishers/anthropic/models/count-tokens:rawPredict",
+        Route("vertex", "anthropic", "count"),
+    ),
+    (f"{CLAUDE}:predict", Route("vertex")),
+    (
+        f"/v1beta1/{GOOGLE}:streamGenerateContent",
+        Route("vertex", "gemini", "generate", "gemini-3-pro", True),
+    ),
+    (f"/v1/{GOOGLE}:countTokens", Route("vertex", "gemini", "count", "gemini-3-pro", False)),
+    (
+        "/v1/publishers/google/models/gemini-3-pro:generateContent",
+        Route("vertex", "gemini", "generate", "gemini-3-pro", False),
+    ),
+    (f"/v1/{GOOGLE}:rawPredict", Route("vertex")),
+    (f"/v1/{PLACE}/endpoints/openapi/chat/completions", Route("vertex")),
+    (DEPLOYED, Route("azure", "openai-chat", "generate", "my gpt")),
+    ("/openai/v1/chat/completions", Route("azure", "openai-chat")),
+    ("/openai/responses", Route("azure", "openai-responses")),
+    ("/openai/v1/responses", Route("azure", "openai-responses")),
+    ("/openai/deployments/d/embeddings", Route("azure")),
+    ("/anthropic/v1/messages", Route("azure", "anthropic")),
+    ("/anthropic/v1/messages/count_tokens", Route("azure", "anthropic", "count")),
+    ("/anthropic/v1/models", Route("azure")),
+]
+
+
+@pytest.mark.parametrize(("path", "route"), CLOUD_ROUTES)
+def test_paths_of_clouds(path: str, route: Route):
+    chosen = upstreams_of([f"{name}=http://{name}" for name in ("bedrock", "vertex", "azure")])
+    asked = request("POST", path, authorization="Bearer some-token")
+    assert route_of(asked) == route
+    assert route_for(asked, chosen) == (route, chosen.of_provider(route.provider))
+    asked = request("GET", path)
+    assert route_for(asked, chosen) == (
+        Route(route.provider),
+        chosen.of_provider(route.provider),
+    )
+
+
+VERTEX_HOSTS = [
+    ("/v1/{}", "us-east5", "https://us-east5-aiplatform.googleapis.com/v1/"),
+    ("/{}", "europe-west12", "https://europe-west12-aiplatform.googleapis.com/v1/"),
+    ("/v1beta1/{}", "global", "https://aiplatform.googleapis.com/v1beta1/"),
+    ("/v1/{}", "eu", "https://aiplatform.eu.rep.googleapis.com/v1/"),
+]
+
+
+@pytest.mark.parametrize(("form", "location", "start"), VERTEX_HOSTS)
+def test_a_location_names_vertex_host(form: str, location: str, start: str):
+    path = form.format(CLAUDE.removeprefix("/v1/").replace("us-east5", location))
+    asked = request("POST", f"{path}:rawPredict", authorization="Bearer ya29.x", x_api_key="k")
+    route, upstream = route_for(asked, Upstreams())
+    assert (route.provider, upstream.is_custom) == ("vertex", False)
+    assert upstream.url(asked.path, "").startswith(f"{start}projects/p-1/locations/{location}/")
+    kept = without_foreign_keys(asked, route.provider)
+    assert kept.named == {b"authorization": b"Bearer ya29.x"}  # Google receives no other key
+
+
+UNKNOWN_HOSTS = [
+    (f"{MODEL}/invoke", {}, "--upstream bedrock=https://bedrock-runtime.REGION"),
+    (f"{MODEL}/converse", {"authorization": "Bearer bedrock-api-key-x"}, "bedrock="),
+    ("/v1/messages", {"authorization": "AWS4-HMAC-SHA256 Credential=A/b"}, "bedrock="),
+    ("/v1/x", {"authorization": "Bearer ABSKQmVkcm9ja0FQSUtleS1x"}, "bedrock="),
+    (DEPLOYED, {"api_key": "k"}, "azure=https://RESOURCE"),
+    ("/openai/files", {"api_key": "k"}, "azure="),
+    ("/anthropic/v1/messages", {"x_api_key": "k"}, "azure="),
+    (f"{CLAUDE.replace('us-east5', 'evil.com%23')}:rawPredict", {}, "vertex="),
+    (f"{CLAUDE.replace('us-east5', 'evil.com')}:rawPredict", {}, "vertex="),
+]
+
+
+@pytest.mark.parametrize(("path", "headers", "option"), UNKNOWN_HOSTS)
+def test_no_key_goes_to_a_cloud_that_nobody_named(path: str, headers: dict[str, str], option: str):
+    with pytest.raises(ProxyError, match=re.escape(option)):
+        route_for(request("POST", path, **headers), Upstreams())
+
+
+def test_a_gateway_may_have_the_paths_of_azure():
+    chosen = upstreams_of(["openai=https://api.groq.com", "anthropic=https://api.deepseek.com"])
+    asked = request("POST", "/openai/v1/chat/completions", authorization="Bearer gsk_1")
+    assert route_for(asked, chosen) == (Route("openai", "openai-chat"), chosen.openai_chat)
+    asked = request("POST", "/anthropic/v1/messages", x_api_key="k")
+    assert route_for(asked, chosen) == (Route("anthropic", "anthropic"), chosen.anthropic)
+
+
+def test_bedrock_has_a_host_for_models_and_one_for_the_rest():
+    chosen = upstreams_of(["bedrock=https://bedrock-runtime.eu-west-1.amazonaws.com"])
+    key = {"authorization": "Bearer bedrock-api-key-x"}
+    assert chosen.bedrock is not None
+    for path in (f"{MODEL}/invoke", "/openai/v1/chat/completions"):
+        assert route_for(request("POST", path, **key), chosen)[1] == chosen.bedrock
+    listed = route_for(request("GET", "/inference-profiles", **key), chosen)[1]
+    assert listed.origin == "https://bedrock.eu-west-1.amazonaws.com"
+
+
 JOINS = [
     ("https://h", "/v1/messages", "https://h/v1/messages"),
     ("https://h/", "/v1/messages", "https://h/v1/messages"),
@@ -192,7 +320,7 @@ def test_openai_stands_for_both_its_formats():
     "text",
     [
         "openai",
-        "bedrock=https://h",
+        "sagemaker=https://h",
         "openai=ftp://h",
         "openai=h:80",
         "openai=https://user:pw@h",

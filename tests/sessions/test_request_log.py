@@ -183,7 +183,7 @@ SKIPPED = {
         {"input": HISTORIES["openai-responses"][1], "previous_response_id": "r"},
         "provider holds",
     ),
-    "a wrapped body": (chat("q", anthropic_version="bedrock-2023-05-31"), "Bedrock"),
+    "a Converse body": (chat("q", inferenceConfig={}), "Bedrock"),
 }
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import zstandard
 
+from tests.support import event_stream
+
 MODEL_TIME = 0.15  # seconds that an answer takes, so that the times of two requests differ
 
 Event = dict[str, Any]
@@ -166,13 +168,8 @@ def _handler(of: Upstream) -> type[BaseHTTPRequestHandler]:
             taken, answer = of.take(self.path, body)
             taken.headers = {name.lower(): value for name, value in self.headers.items()}
             time.sleep(MODEL_TIME)
-            streamed = body.get("stream") or ":stream" in self.path
-            events = wire(answer, taken)
             taken.answered = time.time()
-            if streamed:
-                self._send("".join(events).encode(), "text/event-stream")
-            else:
-                self._send(_json(WHOLE[wire](answer, taken)), "application/json")
+            self._send(*_response_to(self.path, body, wire, (answer, taken)))
 
         def _send(self, body: bytes, kind: str, status: int = 200) -> None:
             self.send_response(status)
@@ -196,6 +193,22 @@ def _json(value: Any) -> bytes:
 def _data(event: Any, *, named: bool = False) -> str:
     name = f"event: {event['type']}\n" if named else ""
     return f"{name}data: {json.dumps(event)}\n\n"
+
+
+def _response_to(
+    path: str, body: dict[str, Any], wire: Wire, said: tuple[Answer, Received]
+) -> tuple[bytes, str]:
+    """A response, whole or streamed as the request asks, and its type."""
+    if path.endswith("-with-response-stream"):
+        return b"".join(map(_framed, wire(*said))), event_stream.TYPE
+    if body.get("stream") or ":stream" in path:
+        return "".join(wire(*said)).encode(), "text/event-stream"
+    return _json(WHOLE[wire](*said)), "application/json"
+
+
+def _framed(event: str) -> bytes:
+    """A server-sent event, as Bedrock sends it."""
+    return event_stream.event(json.loads(event.partition("data: ")[2]))
 
 
 def _call_id(taken: Received, at: int, prefix: str) -> str:
@@ -455,6 +468,8 @@ WIRES: tuple[tuple[str, Wire], ...] = (
     ("/responses", responses),
     ("enerateContent", gemini),
     ("/messages", anthropic),
+    ("/invoke", anthropic),  # Bedrock's
+    ("awPredict", anthropic),  # Vertex's
 )
 WHOLE: dict[Wire, Callable[[Answer, Received], Event]] = {
     anthropic: _anthropic_message,

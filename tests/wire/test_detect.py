@@ -106,7 +106,6 @@ PASSED: list[tuple[str, Any]] = [
     ("cannot be detected", [HI]),
     ("cannot be detected", {"messages": [HI], "temperature": 1}),
     ("cannot be detected", []),
-    ("Bedrock or Vertex", {"anthropic_version": "bedrock-2023-05-31", "messages": [HI]}),
     ("Converse", {"messages": [HI], "inferenceConfig": {}}),
     ("Converse", {"messages": [HI], "toolConfig": {"tools": []}}),
     ("Converse", [{"role": "assistant", "content": [{"toolUse": {"toolUseId": "a"}}]}]),
@@ -124,6 +123,12 @@ def test_what_is_not_ours_is_passed_through(why: str, request_: Any) -> None:
     for form in (request_, json.dumps(request_).encode()):
         with pytest.raises(PassedThrough, match=why):
             detected(form)
+
+
+@pytest.mark.parametrize("version", ["bedrock-2023-05-31", "vertex-2023-10-16"])
+def test_a_body_of_bedrock_or_vertex_is_anthropics(version: str) -> None:
+    for first in (HI, {"role": "system", "content": "x"}):
+        assert detected({"anthropic_version": version, "messages": [first]}) == "anthropic"
 
 
 def test_history_that_is_not_held_is_read() -> None:

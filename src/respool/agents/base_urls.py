@@ -50,11 +50,19 @@ class AgentProvider(Struct, frozen=True):
 
 CLAUDE_VARIABLE: Final = "ANTHROPIC_BASE_URL"
 CLAUDE_FLAG: Final = "--settings"  # a file, or JSON
+# The first that is set counts.
 _CLAUDE_CLOUDS: Final = (
     "CLAUDE_CODE_USE_BEDROCK",
-    "CLAUDE_CODE_USE_VERTEX",
     "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
+    "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+    "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_VERTEX",
 )
+_AWS_BEARER: Final = "AWS_BEARER_TOKEN_BEDROCK"
+_CLAUDE_OTHER_REGION: Final = "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION"
+_AWS_REGION: Final = re.compile(r"[a-z]{2,4}(?:-[a-z]{2,20}){1,3}-[0-9]{1,2}")
+_FOUNDRY_RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}[A-Za-z0-9]")
 _CLAUDE_MANAGED: Final = {
     "darwin": Path("/Library/Application Support/ClaudeCode"),
     "win32": Path("C:/Program Files/ClaudeCode"),
@@ -109,13 +117,123 @@ def _claude_sources(arguments: Sequence[str]) -> Sequence[str]:
     return ("local", "project", "user")
 
 
-def claude_cloud(environ: Mapping[str, str], settings: Sequence[ClaudeSettings]) -> str:
+class _AwsService(Struct, frozen=True):
+    """Service of AWS: its base URL's variable and default, and the variable without signatures."""
+
+    variable: str
+    skip: str
+    url: str
+
+
+_BEDROCK: Final = _AwsService(
+    "ANTHROPIC_BEDROCK_BASE_URL",
+    "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+    "https://bedrock-runtime.{}.amazonaws.com",
+)
+_MANTLE: Final = _AwsService(
+    "ANTHROPIC_BEDROCK_MANTLE_BASE_URL",
+    "CLAUDE_CODE_SKIP_MANTLE_AUTH",
+    "https://bedrock-mantle.{}.api.aws/anthropic",
+)
+
+
+class ClaudeTarget(Struct, frozen=True):
+    """Provider that Claude Code uses: its variable, and its URL where that is not set."""
+
+    variable: str = CLAUDE_VARIABLE
+    url: str = ""  # empty: the variable's default
+    cleared: tuple[str, ...] = ()  # variables that must be empty beside it
+    obstacle: str = ""  # why its requests cannot come through the proxy
+
+
+def claude_target(environ: Mapping[str, str], settings: Sequence[ClaudeSettings]) -> ClaudeTarget:
+    """Find the provider that Claude Code will use."""
+    match _claude_cloud(environ, settings):
+        case "":
+            return ClaudeTarget()
+        case "CLAUDE_CODE_USE_VERTEX":  # each request names its location, and that its host
+            return ClaudeTarget("ANTHROPIC_VERTEX_BASE_URL")
+        case "CLAUDE_CODE_USE_BEDROCK":
+            return _claude_on_bedrock(environ, settings)
+        case "CLAUDE_CODE_USE_MANTLE":
+            return _claude_at_aws(_MANTLE, environ, settings)
+        case "CLAUDE_CODE_USE_FOUNDRY":
+            return _claude_on_foundry(environ, settings)
+        case cloud:
+            return ClaudeTarget(obstacle=f"{cloud} is set, and that does not come through respool")
+
+
+def _claude_cloud(environ: Mapping[str, str], settings: Sequence[ClaudeSettings]) -> str:
     """Variable that makes Claude Code use a cloud; empty: none does."""
-    for name in _CLAUDE_CLOUDS:
-        values = [*(one.variable(name) for one in settings), environ.get(name, "")]
-        if next((value for value in values if value), "0").lower() not in ("0", "false"):
-            return name
-    return ""
+    return next((name for name in _CLAUDE_CLOUDS if _is_on(name, environ, settings)), "")
+
+
+def _is_on(name: str, environ: Mapping[str, str], settings: Sequence[ClaudeSettings]) -> bool:
+    return (_claude_value(name, environ, settings) or "0").lower() not in ("0", "false")
+
+
+def _claude_value(name: str, environ: Mapping[str, str], settings: Sequence[ClaudeSettings]) -> str:
+    """Value of a variable as Claude Code sees it: settings override the environment."""
+    values = (*(one.variable(name) for one in settings), environ.get(name, "").strip())
+    return next((value for value in values if value), "")
+
+
+def _claude_on_bedrock(
+    environ: Mapping[str, str], settings: Sequence[ClaudeSettings]
+) -> ClaudeTarget:
+    """Bedrock's runtime, in one region for all models."""
+    target = _claude_at_aws(_BEDROCK, environ, settings)
+    if _is_on("CLAUDE_CODE_USE_MANTLE", environ, settings):
+        why = "CLAUDE_CODE_USE_MANTLE is set beside it: not all requests would come through respool"
+        return ClaudeTarget(target.variable, obstacle=why)
+    other = _claude_value(_CLAUDE_OTHER_REGION, environ, settings)
+    if target.url and other and f".{other}." not in target.url:
+        why = f"{_CLAUDE_OTHER_REGION} names another region than AWS_REGION: not all would come"
+        return ClaudeTarget(target.variable, obstacle=f"{why} through respool")
+    return target
+
+
+def _claude_at_aws(
+    service: _AwsService, environ: Mapping[str, str], settings: Sequence[ClaudeSettings]
+) -> ClaudeTarget:
+    """A service of AWS with a key in a header; a signature would not fit the proxy's address."""
+    variable = service.variable
+    if not any(_is_on(name, environ, settings) for name in (_AWS_BEARER, service.skip)):
+        why = f"AWS signatures do not come through respool; with a key in {_AWS_BEARER} it does"
+        return ClaudeTarget(variable, obstacle=why)
+    if _claude_value(variable, environ, settings):
+        return ClaudeTarget(variable)
+    has_region = bool(_claude_value("AWS_REGION", environ, settings))
+    name = "AWS_REGION" if has_region else "AWS_DEFAULT_REGION"
+    region = _trusted_value(name, environ, settings)
+    if not _AWS_REGION.fullmatch(region):
+        why = "AWS_REGION is not set to a region: where its requests go is not known"
+        return ClaudeTarget(variable, obstacle=why)
+    return ClaudeTarget(variable, service.url.format(region))
+
+
+def _claude_on_foundry(
+    environ: Mapping[str, str], settings: Sequence[ClaudeSettings]
+) -> ClaudeTarget:
+    """Microsoft Foundry, whose resource names the host."""
+    variable, name = "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_FOUNDRY_RESOURCE"
+    if _claude_value(variable, environ, settings):
+        return ClaudeTarget(variable)
+    resource = _trusted_value(name, environ, settings)
+    is_managed = any(one.is_managed and one.variable(name) for one in settings)
+    if is_managed or not _FOUNDRY_RESOURCE.fullmatch(resource):
+        return ClaudeTarget(variable, obstacle=f"{name} is not set, or cannot be overridden")
+    url = f"https://{resource}.services.ai.azure.com/anthropic"
+    return ClaudeTarget(variable, url, cleared=(name,))
+
+
+def _trusted_value(
+    name: str, environ: Mapping[str, str], settings: Sequence[ClaudeSettings]
+) -> str:
+    """Value of a variable, if it is the user's own; a project's files may name any host."""
+    value = _claude_value(name, environ, settings)
+    own = [one for one in settings if one.is_trusted]
+    return value if value == _claude_value(name, environ, own) else ""
 
 
 def can_add_claude_servers(arguments: Sequence[str]) -> bool:

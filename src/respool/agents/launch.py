@@ -21,8 +21,8 @@ from .base_urls import (
     AgentProvider,
     ClaudeSettings,
     can_add_claude_servers,
-    claude_cloud,
     claude_settings,
+    claude_target,
     codex_managed_setting,
     codex_provider,
     flag_value,
@@ -73,6 +73,11 @@ _AIDER_FLAG: Final = "--openai-api-base"  # preferred over it
 _ALL_VARIABLES: Final = {
     **BASE_URL_VARIABLES,
     _AIDER_VARIABLE: BASE_URL_VARIABLES["OPENAI_API_BASE"],
+    # Claude Code's, for clouds
+    "ANTHROPIC_BEDROCK_BASE_URL": BaseUrlVariable("bedrock", has_version=False),
+    "ANTHROPIC_BEDROCK_MANTLE_BASE_URL": BaseUrlVariable("anthropic", has_version=False),
+    "ANTHROPIC_VERTEX_BASE_URL": BaseUrlVariable("vertex", has_version=True),
+    "ANTHROPIC_FOUNDRY_BASE_URL": BaseUrlVariable("anthropic", has_version=False),
 }
 # Claude Code leaves features out when its base URL is not Anthropic's own.
 _CLAUDE_FIRST_PARTY: Final = {
@@ -161,7 +166,6 @@ class VariableGroup(Struct, frozen=True):
     default: tuple[str, ...]  # set where none is defined
 
 
-_ANTHROPIC_GROUP: Final = VariableGroup(("ANTHROPIC_BASE_URL",), ("ANTHROPIC_BASE_URL",))
 _OPENAI_GROUP: Final = VariableGroup(("OPENAI_BASE_URL",), ("OPENAI_BASE_URL",))
 _GEMINI_GROUP: Final = VariableGroup(("GOOGLE_GEMINI_BASE_URL",), ("GOOGLE_GEMINI_BASE_URL",))
 # Of LiteLLM's variables, the one with the lowest precedence is set, so that files win.
@@ -248,18 +252,18 @@ def _set_up_unknown(context: LaunchContext) -> LaunchSetup:
 def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
     """Set up Claude Code by a variable; by its own option where its settings hold another URL."""
     settings = claude_settings(context.environ, context.working_dir, context.arguments)
-    found = next((one for one in settings if one.variable(CLAUDE_VARIABLE)), None)
-    note = _claude_obstacle(context, settings, found)
+    target = claude_target(context.environ, settings)
+    name, group = target.variable, VariableGroup((target.variable,), (target.variable,))
+    found = next((one for one in settings if one.variable(name)), None)
+    note = target.obstacle or _claude_obstacle(context, settings, found, name)
     if note:
         return LaunchSetup(agent="Claude Code", arguments=context.arguments, note=note)
-    if found is None:
-        setup = _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP])
-    else:
-        before = found.variable(CLAUDE_VARIABLE)
-        world = {**context.environ, CLAUDE_VARIABLE: before}
-        setup = _set_up_variables(
-            replace(context, environ=world), "Claude Code", [_ANTHROPIC_GROUP]
-        )
+    before = target.url if found is None else found.variable(name)
+    world = {**context.environ, name: before} if before else context.environ
+    setup = _set_up_variables(replace(context, environ=world), "Claude Code", [group])
+    cleared = dict.fromkeys(target.cleared, "")
+    setup = replace(setup, environment={**setup.environment, **cleared})
+    if any(one.variable(each) for one in settings for each in (name, *cleared)):
         given = next((one.settings or {} for one in settings if one.place == CLAUDE_FLAG), None)
         moved = merge_settings([given or {}, {"env": setup.environment}])
         file = context.scratch_dir / "respool-run.json"  # a token is not for the process list
@@ -270,28 +274,31 @@ def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
             else _replace_flag_value(context.arguments, CLAUDE_FLAG, str(file))
         )
         setup = replace(setup, arguments=words, applied=(CLAUDE_FLAG,))
+    if name != CLAUDE_VARIABLE:
+        return setup
     mine = {key: value for key, value in _CLAUDE_FIRST_PARTY.items() if key not in context.environ}
     return replace(setup, first_party=mine)
 
 
 def _claude_obstacle(
-    context: LaunchContext, settings: Sequence[ClaudeSettings], found: ClaudeSettings | None
+    context: LaunchContext,
+    settings: Sequence[ClaudeSettings],
+    found: ClaudeSettings | None,
+    name: str,
 ) -> str:
     """Why Claude Code cannot be pointed at the proxy; empty: it can."""
-    if cloud := claude_cloud(context.environ, settings):
-        return f"{cloud} is set, and that does not come through respool"
     if found is None:
         return ""
-    url = found.variable(CLAUDE_VARIABLE)
-    says = f"{found.place} sets {CLAUDE_VARIABLE}"
+    url = found.variable(name)
+    says = f"{found.place} sets {name}"
     if found.is_managed:
         return f"{says}, which cannot be overridden: its requests do not come through respool"
     if not is_http_url(url):
         return f"{says} to what is no URL"
-    if not found.is_trusted and context.environ.get(CLAUDE_VARIABLE, "").strip() != url:
+    if not found.is_trusted and context.environ.get(name, "").strip() != url:
         return (
             f"{says}, which is left as it is: its requests do not come through respool, "
-            f"unless {CLAUDE_VARIABLE} is set to the same"
+            f"unless {name} is set to the same"
         )
     if any(one.settings is None for one in settings):
         return f"what {CLAUDE_FLAG} names is no JSON object"

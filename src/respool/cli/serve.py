@@ -36,7 +36,9 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
-@upstream_option("anthropic, openai, openai-chat, openai-responses or gemini")
+@upstream_option(
+    "anthropic, openai, openai-chat, openai-responses, gemini, bedrock, vertex or azure"
+)
 @observe_option
 @click.option(
     "--shared-store",

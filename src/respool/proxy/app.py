@@ -96,9 +96,7 @@ class App:
         self._endpoints = {HEALTH: bare_health, **(endpoints or {})}
         self._log = log
         self._on_close = on_close  # called last
-        ups = options.upstreams
-        every = (ups.anthropic, ups.openai, ups.openai_chat, ups.openai_responses, ups.gemini)
-        self._client = Client(every, options.limits)
+        self._client = Client(options.upstreams.configured(), options.limits)
         self._forwarder = Forwarder(self._client, self._middleware, options.limits)
         self._is_started = False
 

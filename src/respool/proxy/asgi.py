@@ -118,7 +118,9 @@ def _error_body(provider: Provider | None, error: ProxyError) -> dict[str, Any]:
     if provider == "anthropic":
         kind = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
-    if provider == "gemini":
+    if provider == "bedrock":
+        return {"message": message}
+    if provider in ("gemini", "vertex"):
         kind = _GEMINI.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
         return {"error": {"code": status, "message": message, "status": kind}}
     kind = "server_error" if status >= 500 else "invalid_request_error"
@@ -147,12 +149,19 @@ _HOP = frozenset(
 _RESET = _HOP | {b"host", b"content-length", b"expect"}  # set again for the upstream connection
 _PRIVATE: Final = frozenset({b"referer"})  # the URL of a page here, which may hold the token
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # one of these would end the response
-_OF_BODY = frozenset({b"content-encoding", b"content-digest", b"content-md5", b"digest"})
+_OF_BODY = frozenset(
+    {b"content-encoding", b"content-digest", b"content-md5", b"digest", b"x-amz-content-sha256"}
+)
 
 
-def upstream_headers(headers: Headers, *, changed: bool) -> list[tuple[str, str]]:
-    """The headers that the provider receives; `changed`: the body is not the client's any more."""
-    reset = _RESET | _PRIVATE
+def upstream_headers(
+    headers: Headers, *, changed: bool, signed: bool = False
+) -> list[tuple[str, str]]:
+    """The headers that the provider receives; `changed`: the body is not the client's any more.
+
+    A signature covers the host that the client named, so a signed request goes up with that.
+    """
+    reset = (_RESET - {b"host"} if signed else _RESET) | _PRIVATE
     left_out = (reset | _OF_BODY if changed else reset) | _hop_by_hop(headers)
     return [
         (name.decode("ascii"), _text(value))

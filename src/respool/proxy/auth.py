@@ -237,8 +237,10 @@ _PREFIXES: Final[tuple[tuple[bytes, Provider], ...]] = (
     (rb"sk-ant-", "anthropic"),
     (rb"AIza|AQ\.|ya29\.", "gemini"),  # the last one is of a login
     (rb"sk-proj-|sk-svcacct-|sk-admin-|sk-[0-9A-Za-z]{20}T3BlbkFJ", "openai"),
+    (rb"bedrock-api-key-|ABSKQmVkcm9ja0FQSUtleS", "bedrock"),
 )
-_STARTS: Final = (b"sk-", b"AIza", b"AQ.", b"ya29.")  # of all of them
+# The starts of all of them.
+_STARTS: Final = (b"sk-", b"AIza", b"AQ.", b"ya29.", b"bedrock-api-key-", b"ABSK")
 _KEY: Final = re.compile(b"|".join(rb"(%s)" % start for start, _ in _PREFIXES))
 _KEY_IN_TEXT: Final = re.compile(
     rf"(?<![0-9A-Za-z])(?:{'|'.join(start.decode() for start, _ in _PREFIXES)})[\w.~+=-]{{8,}}"
@@ -251,6 +253,10 @@ KEY_HEADERS: Final[dict[bytes, Provider | None]] = {
     b"x-goog-api-key": "gemini",
 }
 _KEY_PARAMETERS: Final = frozenset({"key", "$key"})  # of a query, in any case
+_SIGNATURE: Final = b"aws4-"  # the start of `authorization` if AWS's clients signed the request
+_SIGNATURE_PARAMETER: Final = "x-amz-signature"
+# Keys that a cloud of the same owner accepts.
+_ACCEPTED: Final[dict[Provider, tuple[Provider | None, ...]]] = {"vertex": ("gemini", None)}
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -272,6 +278,8 @@ def _key_in_header(name: bytes, value: bytes) -> Key | None:
     """The key in a header: a value that begins as a key does, or any value of some headers."""
     if (owner := _owner_by_prefix(value)) is not None:
         return Key(owner, is_certain=True)
+    if name == b"authorization" and _is_signature(value):
+        return Key("bedrock", is_certain=True)
     is_key = name in KEY_HEADERS and value.strip()
     return Key(KEY_HEADERS[name], is_certain=False) if is_key else None
 
@@ -302,9 +310,20 @@ def _parameter(pair: str) -> tuple[str, bytes]:
     return unquote_plus(name).strip().lower(), plain.encode("utf-8", "surrogateescape")
 
 
+def is_signed(headers: Headers, query: str) -> bool:
+    """True if a signature of AWS covers a request: its body and host must not change."""
+    if any(name == b"authorization" and _is_signature(value) for name, value in headers):
+        return True
+    return _SIGNATURE_PARAMETER in query.lower()
+
+
+def _is_signature(value: bytes) -> bool:
+    return value.lstrip()[: len(_SIGNATURE)].lower() == _SIGNATURE
+
+
 def without_foreign_keys(request: Request, provider: Provider) -> Request:
     """A request without the keys of other providers."""
-    owners = (provider, None)
+    owners = _ACCEPTED.get(provider, (provider, None))
     headers = tuple(
         pair
         for pair in request.headers

@@ -112,7 +112,7 @@ class Client:
         """
         assert self._session is not None, "the client is open"
         now = asyncio.get_running_loop().time
-        start, url, proxy = now(), self._url(target), self._proxies[upstream.origin]
+        start, url, proxy = now(), self._url(target), self._proxy(upstream.origin)
         while True:
             sent = SimpleNamespace(reused=False)
             try:
@@ -132,7 +132,13 @@ class Client:
 
     def problem_of(self, error: BaseException, upstream: Upstream) -> ConnectionProblem:
         """Describe an error of `send`, without any key."""
-        return _describe_problem(error, upstream, self._proxies[upstream.origin], self._connect)
+        return _describe_problem(error, upstream, self._proxy(upstream.origin), self._connect)
+
+    def _proxy(self, origin: str) -> str | None:
+        """The proxy to a host; some hosts of Vertex are known only by the requests."""
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_for(origin)
+        return self._proxies[origin]
 
     def _url(self, target: str) -> URL:
         """A parsed URL; those without a query are cached."""

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from ..errors import PassedThrough, RespoolError
 from .asgi import Headers
-from .auth import owner_of
+from .auth import is_signed, owner_of
 from .breaker import CircuitBreaker, Permit
 from .conversation import session_id
-from .decide import BYPASSED, LEFT_ALONE, Decider
+from .decide import BYPASSED, LEFT_ALONE, SIGNED, Decider
 from .log import CompactionSummary, Outcome
 from .middleware import (
     FALLBACK_REASONS,
@@ -35,7 +35,7 @@ from .middleware import (
 from .provider_errors import ProviderError, classify_error
 from .recorder import Recorder, reproduction_of
 from .server_options import CompactionOptions
-from .usage import reader_for
+from .usage import FRAMED_TYPE, reader_for
 
 _T = TypeVar("_T")
 
@@ -103,10 +103,14 @@ class Compactor:
         is_bypassed = _is_bypassed(request.headers)
         inner = _unwrapped(request)
         request = self._identified(request if inner is None else replace(request, body=inner))
-        permit = None if is_bypassed else self.breaker.acquire()
+        signed = is_signed(request.headers, request.query)
+        permit = None if is_bypassed or signed else self.breaker.acquire()
         try:
-            if is_bypassed:
-                decision = await self._decide_bypassed(request)
+            if signed:
+                decision = await self._decide_unchanged(request, SIGNED)
+                decision = replace(decision, body=None, edits=())
+            elif is_bypassed:
+                decision = await self._decide_unchanged(request, BYPASSED)
             elif permit is None:
                 reason = f"breaker open: {self.breaker.reason()}"
                 decision = await self._decide_without_new_edits(request, reason)
@@ -157,7 +161,7 @@ class Compactor:
             (SAVED_HEADER, b"%d" % summary.tokens_saved),
             (SENT_HEADER, summary.sent.encode()),
         )
-        is_changeable = decision.kind != "untouched" and decision.reason != LEFT_ALONE
+        is_changeable = decision.kind != "untouched" and decision.reason not in (LEFT_ALONE, SIGNED)
         flight.is_retriable = not observe and is_changeable
         return flight
 
@@ -261,14 +265,14 @@ class Compactor:
         note.add_done_callback(_log_late_failure)
         return Decision(kind="original", reason=reason)
 
-    async def _decide_bypassed(self, request: ParsedRequest) -> Decision:
+    async def _decide_unchanged(self, request: ParsedRequest, reason: str) -> Decision:
         try:
-            return await self._run(self._decider.decide_original, request, BYPASSED)
+            return await self._run(self._decider.decide_original, request, reason)
         except RespoolError:
             raise
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
             _log.exception("A request could not be read")
-            return Decision(reason=BYPASSED)
+            return Decision(reason=reason)
 
     # --- retries ---------------------------------------------------------------------------
 
@@ -364,7 +368,11 @@ class Compactor:
         flight.status = status
         encodings = [value for name, value in headers if name == b"content-encoding"]
         encoding = b",".join(encodings).decode("latin-1")
-        flight.reader = reader_for(flight.request.format, encoding)
+        is_framed = any(
+            name == b"content-type" and value.lower().startswith(FRAMED_TYPE)
+            for name, value in headers
+        )
+        flight.reader = reader_for(flight.request.format, encoding, is_framed=is_framed)
         rejected, flight.rejected = flight.rejected, None  # it may hold a whole body
         if status >= 400:
             if rejected is not None:

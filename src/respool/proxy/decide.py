@@ -36,6 +36,7 @@ from .middleware import NO_FACTS, Decision, Findings, ParsedRequest, RequestIden
 
 LEFT_ALONE: Final = "left alone"
 BYPASSED: Final = "bypassed"
+SIGNED: Final = "signed"
 SENT_BEFORE: Final = "sent unchanged before"
 _MIN_BYTES_PER_TOKEN: Final = 2  # in any history: what fits a window by these surely fits
 _MAX_NAME_CHARS: Final = 200  # of a tool or a target in a record

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import struct
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from importlib import import_module
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 MAX_DECODED: Final = 64 * 1024 * 1024  # bytes of one decoded response
 SLICE: Final = 256 * 1024  # decoded bytes of one body before it is the next one's turn
@@ -304,6 +305,85 @@ def header_fields(block: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
     if not FIELDS.fullmatch(loose):
         raise UndecodableBody("header")
     return FIELD.findall(loose), False
+
+
+# --- event streams of AWS ----------------------------------------------------------------------
+
+_PRELUDE: Final = struct.Struct(">III")  # bytes of the frame and of its headers, and their CRC
+_CRC: Final = struct.Struct(">I")
+_MAX_FRAME: Final = 1024 * 1024  # bytes of a frame that is read; a longer one is skipped
+_MAX_FRAME_HEADERS: Final = 128 * 1024
+_FIXED_SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # of values, by their type
+_SIZED_TYPES: Final = (6, 7)  # bytes and text, behind their size
+
+
+class EventFrame(NamedTuple):
+    """One event of a stream: its headers with text, and its payload."""
+
+    headers: dict[str, str]
+    payload: bytes
+
+
+class EventStreamDecoder:
+    """Decodes `application/vnd.amazon.eventstream`; returns nothing more after a broken frame.
+
+    All sums are checked, as botocore does.
+    """
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._skipped = 0  # bytes of a long frame that are still to come
+        self._is_broken = False
+
+    def feed(self, data: bytes) -> Iterator[EventFrame]:
+        """The frames that end in these bytes."""
+        passed = min(self._skipped, len(data))
+        self._skipped -= passed
+        self._held += data[passed:]
+        while not self._is_broken and len(self._held) >= _PRELUDE.size:
+            size, head, crc = _PRELUDE.unpack_from(self._held)
+            rest = size - head - _PRELUDE.size - _CRC.size
+            is_sound = crc == zlib.crc32(self._held[:8]) and head <= _MAX_FRAME_HEADERS
+            if not is_sound or rest < 0:
+                break
+            if size > _MAX_FRAME:
+                self._skipped = max(0, size - len(self._held))
+                del self._held[:size]
+                continue
+            if len(self._held) < size:
+                return
+            frame = bytes(self._held[:size])
+            del self._held[:size]
+            if _CRC.unpack_from(frame, size - 4)[0] != zlib.crc32(frame[:-4]):
+                break
+            yield EventFrame(_frame_headers(frame[12 : 12 + head]), frame[12 + head : -4])
+        else:
+            return
+        self._is_broken = True
+        self._held.clear()
+
+
+def _frame_headers(block: bytes) -> dict[str, str]:
+    """The headers with text; those behind a malformed one are left out."""
+    found: dict[str, str] = {}
+    at = 0
+    with contextlib.suppress(IndexError):
+        while at < len(block):
+            start = at + 1
+            at = start + block[at]
+            name, kind = block[start:at], block[at]
+            at += 1
+            if kind in _SIZED_TYPES:
+                size = block[at] << 8 | block[at + 1]
+                at += 2
+            elif kind in _FIXED_SIZES:
+                size = _FIXED_SIZES[kind]
+            else:
+                break
+            if kind == 7 and at + size <= len(block):
+                found[name.decode("latin-1")] = block[at : at + size].decode("utf-8", "replace")
+            at += size
+    return found
 
 
 # --- the encodings -----------------------------------------------------------------------------

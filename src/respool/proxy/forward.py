@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
@@ -10,6 +11,7 @@ import aiohttp
 import msgspec
 
 from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
+from .auth import is_signed
 from .client import CLIENT_ERRORS, NO_BODY, Client, ConnectionProblem, RequestBody, upstream_address
 from .decoders import BodyTooLarge, UndecodableBody, decode_body, decode_in_thread
 from .log import LogEntry, Outcome
@@ -26,6 +28,7 @@ from .server_options import TransferLimits, Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held under all limits
 _ENCODING: Final = b"content-encoding"
+_ANTHROPIC_VERSION = re.compile(rb'"anthropic_version"\s*+:')  # in a text, quotes are escaped
 _ATTEMPTS: Final = 3  # the first, one under the limit that an error names, one with the original
 
 
@@ -221,6 +224,9 @@ class Forwarder:
             why = "too large once decoded" if isinstance(error, BodyTooLarge) else "not decodable"
             exchange.entry.note = f"not read: the body is {why}"
             return None
+        if route.provider == "bedrock" and not _is_anthropic(route, plain):
+            exchange.entry.note = "not read: the body is not of an Anthropic model"
+            return None
         return ParsedRequest(
             method=request.method,
             path=request.path,
@@ -289,7 +295,11 @@ class Forwarder:
         request, upstream = exchange.request, exchange.upstream
         changed = None if exchange.flight is None else exchange.flight.body
         body = exchange.body if changed is None else RequestBody(changed)
-        headers = upstream_headers(request.headers, changed=changed is not None)
+        headers = upstream_headers(
+            request.headers,
+            changed=changed is not None,
+            signed=upstream.is_custom and is_signed(request.headers, request.query),
+        )
         exchange.entry.bytes_up = body.length or len(body.held or b"")
         target = upstream.url(request.path, request.query)
         try:
@@ -321,6 +331,11 @@ class Forwarder:
         except Exception as error:  # noqa: BLE001 - law 9: the response is forwarded as it came
             entry.note = f"middleware failed: {type(error).__name__}"
             return None, read
+
+
+def _is_anthropic(route: Route, body: bytes) -> bool:
+    """True unless Bedrock's path, which serves any maker's models, brings another format."""
+    return route.model is None or _ANTHROPIC_VERSION.search(body) is not None
 
 
 def _encoding(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

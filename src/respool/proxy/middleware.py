@@ -33,6 +33,7 @@ FALLBACK_REASONS: Final = (
     "refused",
     "left-alone",
     "bypassed",
+    "signed",
     "unreadable",
     "passed-through",
     "sent-unchanged-before",
@@ -50,8 +51,8 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     headers: Headers  # all of them, with the client's key: never to be stored
     format: FormatName
     operation: Operation  # `count`: the client asks for the number of tokens
-    model: str | None  # only if the path names it (Gemini)
-    stream: bool | None  # only if the path says so (Gemini)
+    model: str | None  # only if the path names it (Gemini, Bedrock, Vertex, Azure)
+    stream: bool | None  # only if the path says so (Gemini, Bedrock, Vertex)
     body: bytes  # without its content-encoding
     owner: str = ""  # a salted hash of the API key
     time: float = 0.0  # when it came, in seconds since 1970

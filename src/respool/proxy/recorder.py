@@ -19,12 +19,13 @@ from ..facts import Facts
 from ..markers import reference
 from ..plugins import installed_version, pass_name
 from ..policy import NAMES, Policy
-from ..pricing import priced, terms_for
+from ..pricing import CacheTerms, priced, terms_for
 from ..store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store
 from ..tools import Tool, Tools
 from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
 from .decide import BYPASSED
 from .middleware import NO_FACTS, Decision, ErrorResponse, InFlight, ParsedRequest
+from .router import CLOUD_PATHS
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS: Final = 0.2
@@ -169,8 +170,7 @@ class Recorder:
             is_observed = flight.is_observed
             sent = decision.tokens_before if is_observed else decision.tokens_after
             self.calibrations.note(format, decision.identity.model, sent, usage.prompt)
-        terms = terms_for(format, decision.identity.model)
-        terms = priced(terms, format, decision.identity.model, flight.request.time)
+        terms = _terms(flight, format)
         sizes = Sizes(
             decision.tokens_before,
             decision.tokens_after,
@@ -182,6 +182,20 @@ class Recorder:
         if decision.kind == "original":
             sizes = Sizes(0, 0)  # it cost what it would have cost
         return (observed_cost if flight.is_observed else cost_of)(usage, sizes, terms)
+
+
+def _terms(flight: InFlight, format: str) -> CacheTerms:
+    """The terms of the model asked for.
+
+    Deployments and profiles of clouds have any name: there the model that responded counts. A local
+    server may respond with the name of a model that it is not.
+    """
+    asked, model = flight.decision.identity.model, flight.response.model
+    terms = priced(terms_for(format, asked), format, asked, flight.request.time)
+    is_cloud = flight.request.path.startswith(CLOUD_PATHS)
+    if terms.dollars is None and model and is_cloud:
+        return priced(terms_for(format, model), format, model, flight.request.time)
+    return terms
 
 
 def _ids() -> Iterator[str]:

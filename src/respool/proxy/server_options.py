@@ -14,8 +14,18 @@ from ..engine import FormatName
 from ..errors import RespoolError
 from ..policy import Policy
 
-Provider = Literal["anthropic", "openai", "gemini"]
-UpstreamName = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
+Cloud = Literal["bedrock", "vertex", "azure"]
+Provider = Literal["anthropic", "openai", "gemini", "bedrock", "vertex", "azure"]
+UpstreamName = Literal[
+    "anthropic",
+    "openai",
+    "openai-chat",
+    "openai-responses",
+    "gemini",
+    "bedrock",
+    "vertex",
+    "azure",
+]
 
 _NAMES: tuple[UpstreamName, ...] = get_args(UpstreamName)
 _NONE: Final[Mapping[UpstreamName, Upstream]] = {}
@@ -58,14 +68,23 @@ class Upstreams(msgspec.Struct, frozen=True):
     openai_chat: Upstream = Upstream("https://api.openai.com")
     openai_responses: Upstream = Upstream("https://api.openai.com")
     gemini: Upstream = Upstream("https://generativelanguage.googleapis.com")
+    # The hosts of clouds depend on region and resource; None: it is not configured.
+    bedrock: Upstream | None = None
+    vertex: Upstream | None = None  # else each request's own location names its host
+    azure: Upstream | None = None
+
+    def configured(self) -> tuple[Upstream, ...]:
+        """All upstreams that are known at the start."""
+        found = (cast("Upstream | None", getattr(self, name)) for name in self.__struct_fields__)
+        return tuple(one for one in found if one is not None)
 
     def of_format(self, format: FormatName) -> Upstream:
         """The upstream of requests in this format."""
         return cast(Upstream, getattr(self, format.replace("-", "_")))
 
-    def of_provider(self, provider: Provider) -> Upstream:
-        """The upstream of other requests that bring this provider's key."""
-        return cast(Upstream, getattr(self, provider))
+    def of_provider(self, provider: Provider) -> Upstream | None:
+        """The upstream of other requests that bring this provider's key; None: there is none."""
+        return cast("Upstream | None", getattr(self, provider))
 
 
 PROVIDERS: Final[dict[FormatName, Provider]] = {

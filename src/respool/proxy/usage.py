@@ -1,14 +1,15 @@
 """Usage, model and stop reason of a response, read as its chunks pass.
 
 Chunks may be cut anywhere. A response is one JSON value, an array of them, or a stream of events
-with one value each. A few members of each value are extracted and the rest is skipped, so that a
-long response needs no more memory than a short one.
+with one value each: server-sent events, or AWS's frames. A few members of each value are extracted
+and the rest is skipped, so that a long response needs no more memory than a short one.
 """
 
 from __future__ import annotations
 
 import re
 from asyncio import timeout, wrap_future
+from base64 import b64decode
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -28,11 +29,13 @@ from ..sessions.session import (
     gemini_usage,
     responses_usage,
     text_at,
+    token_count,
     usage_or_none,
 )
 from ..wire.json import JSON, Object
-from .decoders import SLICE, THREAD, LenientDecoder
+from .decoders import SLICE, THREAD, EventStreamDecoder, LenientDecoder
 
+FRAMED_TYPE: Final = b"application/vnd.amazon.eventstream"
 MAX_VALUE_BYTES: Final = 64 * 1024  # of a value that is held; a longer one is scanned as it passes
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # of a compressed response that is not read yet
 
@@ -258,12 +261,14 @@ class ResponseInfo(Struct, frozen=True):
 class ResponseReader:
     """Reads one response as it passes; never raises, on any bytes."""
 
-    def __init__(self, format: FormatName, encoding: str = "") -> None:
+    def __init__(self, format: FormatName, encoding: str = "", *, is_framed: bool = False) -> None:
         self._paths = _PATHS[format]
         self._decoder = LenientDecoder(encoding)
         self._values = ValueScanner(_SELECTIONS[format], self._take)
-        self._events: _EventStream | None = None
-        self._started = False
+        self._events: _EventStream | _FrameStream | None = (
+            _FrameStream(self._values) if is_framed else None
+        )
+        self._started = is_framed
         self._body: bytearray | None = bytearray()  # None: too large to be held
         self._usage: Object = {}
         self._model: str | None = None
@@ -334,8 +339,8 @@ class ThreadedReader:
     A response that comes faster than it can be decoded is given up: it is a bomb, or too large.
     """
 
-    def __init__(self, format: FormatName, encoding: str) -> None:
-        self._reader = ResponseReader(format, encoding)
+    def __init__(self, format: FormatName, encoding: str, *, is_framed: bool = False) -> None:
+        self._reader = ResponseReader(format, encoding, is_framed=is_framed)
         self._lock = Lock()  # of what follows; it is never held while something is decoded
         self._chunks: deque[bytes] = deque()
         self._waiting = 0  # bytes of them
@@ -408,9 +413,13 @@ class ThreadedReader:
         return False
 
 
-def reader_for(format: FormatName, encoding: str) -> ResponseReader | ThreadedReader:
+def reader_for(
+    format: FormatName, encoding: str, *, is_framed: bool = False
+) -> ResponseReader | ThreadedReader:
     """The reader of a response with this content-encoding; empty: it has none."""
-    return ThreadedReader(format, encoding) if encoding else ResponseReader(format)
+    if encoding:
+        return ThreadedReader(format, encoding, is_framed=is_framed)
+    return ResponseReader(format, is_framed=is_framed)
 
 
 def _merged(known: Object, usage: JSON, nested: bool = True) -> Object:
@@ -469,11 +478,27 @@ class _Paths(Struct, frozen=True):
         return Selection(frozenset(paths), frozenset(parents))
 
 
+_BEDROCK_METRICS: Final = "amazon-bedrock-invocationMetrics"  # in the last event
+
+
+def _anthropic_usage(found: JSON) -> Usage:
+    """Anthropic's own usage, or else Bedrock's count of it."""
+    usage = anthropic_usage(found)
+    if usage.prompt:
+        return usage
+    return Usage(
+        input=token_count(found, "inputTokenCount"),
+        cache_read=token_count(found, "cacheReadInputTokenCount"),
+        cache_write=token_count(found, "cacheWriteInputTokenCount"),
+        output=usage.output or token_count(found, "outputTokenCount"),
+    )
+
+
 _PATHS: dict[FormatName, _Paths] = {
     # The stream's first event has the prompt, its last ones have totals that grow.
     "anthropic": _Paths(
-        anthropic_usage,
-        usages=(("message", "usage"), ("usage",)),
+        _anthropic_usage,
+        usages=((_BEDROCK_METRICS,), ("message", "usage"), ("usage",)),
         models=(("message", "model"), ("model",)),
         stop_reasons=(("delta", "stop_reason"), ("message", "stop_reason"), ("stop_reason",)),
     ),
@@ -509,7 +534,8 @@ _SELECTIONS = {format: paths.selection() for format, paths in _PATHS.items()}
 
 # Events without any of these members are skipped. In a text the quotes would be escaped.
 _RELEVANT = re.compile(
-    rb'"(?:usage|usageMetadata|error|stop_reason|finish_reason|finishReason|blockReason)"'
+    rb'"(?:usage|usageMetadata|error|stop_reason|finish_reason|finishReason|blockReason'
+    rb'|amazon-bedrock-invocationMetrics)"'
     rb'\s*+:\s*+["{]|"type"\s*+:\s*+"error"'
 )
 
@@ -574,3 +600,34 @@ class _EventStream:
             elif _RELEVANT.search(payload):
                 self._values.scan_value(payload)
         self._line.clear()
+
+
+class _FramedChunk(Struct):
+    """The payload of a frame: one event of the model, in base64."""
+
+    bytes: str = ""
+
+
+class _FrameStream:
+    """Frames of AWS, whose events are passed to a scanner."""
+
+    def __init__(self, values: ValueScanner) -> None:
+        self._values = values
+        self._decoder = EventStreamDecoder()
+        self._chunks = msgspec.json.Decoder(_FramedChunk)
+
+    def feed(self, data: bytes) -> None:
+        """Read the next bytes of the stream."""
+        for headers, payload in self._decoder.feed(data):
+            kind = headers.get(":exception-type") or headers.get(":error-code")
+            if kind:
+                self._values.scan_value(msgspec.json.encode({"error": {"type": kind}}))
+                continue
+            with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                event = b64decode(self._chunks.decode(payload).bytes)
+                if _RELEVANT.search(event):
+                    self._values.scan_value(event)
+                    self._values.finish()
+
+    def finish(self) -> None:
+        """The stream ends here; a frame that is not complete does not count."""

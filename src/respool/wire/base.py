@@ -49,7 +49,8 @@ class WireFormat(Struct, frozen=True, kw_only=True):
     image_tokens: ImageTokens | None = None  # None: as OpenAI counts them
     page_tokens: int | None = None  # tokens of a document's page; None: as OpenAI counts them
 
-    # Detection. A history field of its own identifies a format; else its messages do.
+    # Detection. A history field of its own identifies a format; else these, or its messages.
+    only_fields: tuple[str, ...] = ()  # fields that no other format has
     owns_message: Callable[[Mapping[str, Any]], bool] = _owns_nothing
     own_block_types: frozenset[str] = frozenset()
     has_system_message: bool = False  # a history may begin with a system message

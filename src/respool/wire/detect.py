@@ -43,9 +43,7 @@ def refuse_server_held(format: FormatName, fields: Fields) -> None:
 
 
 def _refuse_cloud_bodies(fields: Fields, history: str | None) -> None:
-    """Raise for bodies of clouds that wrap a format."""
-    if "anthropic_version" in fields:
-        raise PassedThrough("A Bedrock or Vertex body: passed through unchanged for now.")
+    """Raise for bodies of clouds that have a format of their own."""
     if "inferenceConfig" in fields or ("toolConfig" in fields and history == "messages"):
         raise PassedThrough("A Bedrock Converse body: passed through unchanged for now.")
     if "data_sources" in fields:
@@ -57,6 +55,9 @@ def _detect_by_shape(body: RequestBody) -> FormatName:
         owners = [name for name, one in FORMATS.items() if one.history_field == body.history_field]
         if len(owners) == 1:
             return owners[0]
+    for name, one in FORMATS.items():
+        if any(field in (body.fields or {}) for field in one.only_fields):
+            return name
     for message in _sample(body):
         format = _format_of_message(message)
         if format is not None:

@@ -180,6 +180,7 @@ const FALLBACKS = new Map([
   ["refused", "the provider refused the projection; the original was sent"],
   ["left alone", "left alone since the provider refused a projection"],
   ["bypassed", "bypassed: the client asked for that"],
+  ["signed", "signed by AWS credentials: it cannot be changed"],
   ["overflow", "too long for the provider; sent again under its limit"],
 ]);
 const fallbackText = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);

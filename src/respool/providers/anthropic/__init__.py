@@ -58,6 +58,7 @@ FORMAT = WireFormat(
     page_tokens=ANTHROPIC_PAGE_TOKENS,
     own_block_types=_BLOCK_TYPES,
     owns_tool=_owns_tool,
+    only_fields=("anthropic_version",),  # on Bedrock and Vertex
     own_fields=("system", "context_management", "stop_sequences"),  # others have top_k, too
     server_held_field=_server_held_field,
 )

@@ -16,6 +16,7 @@ from ..base import MediaLimits, Problem
 MAX_BREAKPOINTS = 4
 MAX_MESSAGES = 100_000
 MAX_BODY_BYTES = 32 * 1024 * 1024
+MAX_BEDROCK_BYTES = 20 * 1000 * 1000
 MAX_IMAGES = 600
 MAX_IMAGES_SMALL_WINDOW = 100  # models with a window of 200,000 tokens
 LARGER_WINDOW_SINCE = (4, 6)
@@ -85,8 +86,10 @@ def check_size(size: int) -> list[Problem]:
 
 def media_limits(fields: Fields | None) -> MediaLimits:
     """The limits of a request beside tokens (A22)."""
+    version = (fields or {}).get("anthropic_version")
+    is_bedrock = isinstance(version, str) and version.startswith("bedrock-")
     return MediaLimits(
-        bytes=MAX_BODY_BYTES,
+        bytes=MAX_BEDROCK_BYTES if is_bedrock else MAX_BODY_BYTES,
         images=_max_images(parse_model_name((fields or {}).get("model"))),
         side=MAX_IMAGE_SIDE,
         many=MANY_IMAGES,
