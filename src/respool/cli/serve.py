@@ -37,7 +37,7 @@ _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this man
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=8787,
+    default=7733,
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
@@ -73,7 +73,7 @@ def serve(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Serve the proxy between agents and their providers.
 
-    Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, with /v1 behind it).
+    Point an agent's base URL at http://127.0.0.1:7733 (for OpenAI's formats, with /v1 behind it).
     With RESPOOL_TOKEN set, every client needs that token, and the proxy may listen on other
     addresses.
     """

@@ -131,7 +131,7 @@ def upstream_at(
 
 # --- the server --------------------------------------------------------------------------------
 
-PORT: Final = 8787
+PORT: Final = 7733
 _MIN_TOKEN_CHARS: Final = 16  # shorter ones can be guessed over the network
 
 
