@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import socket
@@ -20,6 +21,7 @@ from .decoders import ChunkedDecoder
 from .server_options import ServerOptions, StartupError
 
 _BACKLOG: Final = 1024
+_FIRST_INHERITED: Final = 3  # descriptor, by the protocol of systemd
 _KEEPALIVE_SECONDS: Final = 120
 MAX_HEAD_BYTES: Final = 128 * 1024  # request line and headers
 MAX_HEAD_SECONDS: Final = 30.0  # from the connection, or the first byte, to the end of the head
@@ -59,6 +61,23 @@ def bind(options: ServerOptions) -> socket.socket:
         raise StartupError(
             f"respool cannot listen on {options.host} port {options.port}: {problem}."
         ) from None
+    return listening
+
+
+def inherited_socket() -> socket.socket | None:
+    """The socket that a service manager opened for this process; None: it opened none.
+
+    It is a duplicate: after an error, another server can still be given the same one.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    count = os.environ.get("LISTEN_FDS", "")
+    if count != "1":
+        raise StartupError(
+            f"A service manager passes one socket to respool, not {count or 'none'}."
+        )
+    listening = socket.socket(fileno=os.dup(_FIRST_INHERITED))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 

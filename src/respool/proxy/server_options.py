@@ -109,6 +109,20 @@ def upstreams_of(
     return Upstreams(**{name.replace("-", "_"): one for name, one in given.items()})
 
 
+def base_urls_of(chosen: Iterable[str]) -> dict[UpstreamName, Upstream]:
+    """Upstreams by options such as openai=https://host/path: base URLs that include the version."""
+    found: dict[UpstreamName, Upstream] = {}
+    for text in chosen:
+        name, equals, url = text.partition("=")
+        if not equals or name not in _NAMES:
+            raise StartupError(
+                f"A base URL is written NAME=URL, where NAME is one of {', '.join(_NAMES)}; "
+                f"not {text!r}."
+            )
+        found[name] = upstream_at(url, replaces_version=True)
+    return found
+
+
 def upstream_at(
     url: str, *, replaces_version: bool = False, label: str = "An upstream"
 ) -> Upstream:
