@@ -36,8 +36,8 @@ direct() {
     [ -f "$FOLDER/direct.tsv" ] || return 0
     while IFS='	' read -r file former written ours theirs; do
         [ -f "$file" ] || continue
-        if cmp -s "$file" "$FOLDER/$written"; then
-            if [ "$former" = - ]; then rm -f "$file"; else cat "$FOLDER/$former" >"$file"; fi
+        if cmp -s "$file" "$written"; then
+            if [ "$former" = - ]; then rm -f "$file"; else cat "$former" >"$file"; fi
         elif grep -qF "$ours" "$file"; then
             sed "s|$(quoted "$ours")|$(quoted "$theirs")|g" "$file" >"$FOLDER/edited" &&
                 cat "$FOLDER/edited" >"$file"

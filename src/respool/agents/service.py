@@ -14,6 +14,7 @@ import os
 import plistlib
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -215,6 +216,20 @@ def start_commands(service: Service, manager: Manager, files: Sequence[Path]) ->
             return [["/bin/sh", str(service.guard), "start"]]
 
 
+def restart_commands(service: Service, manager: Manager) -> list[list[str]]:
+    """Commands that start a service anew after its files have changed."""
+    match manager:
+        case "systemd":
+            return [
+                ["systemctl", "--user", "daemon-reload"],
+                ["systemctl", "--user", "restart", f"respool-{service.port}.service"],
+            ]
+        case "launchd":
+            return [["launchctl", "kickstart", "-k", f"{_domain()}/{_label(service)}"]]
+        case "none":
+            return start_commands(service, manager, ())
+
+
 def stop_commands(port: int, manager: Manager) -> list[list[str]]:
     """Commands that stop a service for good, while its files still exist."""
     match manager:
@@ -279,14 +294,55 @@ def is_taken(port: int, host: str = HOST) -> bool:
     return True
 
 
-def start_in_background(command: Sequence[str], port: int, log: Path) -> None:
+def wait_for_proxy(port: int) -> None:
+    """Wait until a proxy answers on a port."""
+    deadline = time.monotonic() + START_SECONDS
+    while port_state(port) != "respool":
+        if time.monotonic() > deadline:
+            raise ServiceError(f"The proxy was started, but does not answer on port {port}.")
+        time.sleep(0.05)
+
+
+def stop_in_background(port: int, folder: Path) -> None:
+    """End a proxy that was started in the background, by the number of its process."""
+    file = _pid_file(port, folder)
+    try:
+        number = int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return
+    said = subprocess.run(  # noqa: S603 - ours
+        ["ps", "-p", str(number), "-o", "args="],  # noqa: S607 - as the system has it
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "respool" in said.stdout and "serve" in said.stdout:  # else the number is another's now
+        with contextlib.suppress(OSError):
+            os.kill(number, signal.SIGTERM)
+        deadline = time.monotonic() + _ASK_SECONDS
+        while is_taken(port) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    for one in (file, _log_file(port, folder)):
+        one.unlink(missing_ok=True)
+
+
+def _pid_file(port: int, folder: Path) -> Path:
+    return folder / f"serve-{port}.pid"
+
+
+def _log_file(port: int, folder: Path) -> Path:
+    return folder / f"serve-{port}.log"
+
+
+def start_in_background(command: Sequence[str], port: int, folder: Path) -> None:
     """Start a command that serves on a port, unless a proxy answers there; wait for its answer."""
     state = port_state(port)
     if state == "respool":
         return
     if state == "other":
         raise ServiceError(f"Another program listens on port {port}; --port takes another one.")
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log = _log_file(port, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - ours
             command,
@@ -298,6 +354,7 @@ def start_in_background(command: Sequence[str], port: int, log: Path) -> None:
                 name: value for name, value in os.environ.items() if not name.startswith("LISTEN_")
             },
         )
+    _pid_file(port, folder).write_text(str(process.pid), encoding="ascii")
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if port_state(port) == "respool":

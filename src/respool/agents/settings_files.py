@@ -166,11 +166,16 @@ def gemini_lookup(environ: Mapping[str, str], working_dir: Path) -> Lookup:
 
 def mini_lookup(environ: Mapping[str, str]) -> Lookup:
     """Lookup in mini-swe-agent's `.env`."""
+    return _in(mini_folder(environ) / ".env", own=True)
+
+
+def mini_folder(environ: Mapping[str, str]) -> Path:
+    """Folder of mini-swe-agent's own settings."""
     mac = sys.platform == "darwin"
     usual = Path("Library", "Application Support") if mac else Path(".config")
     base = config_folder(environ, "" if mac else "XDG_CONFIG_HOME", str(usual)) / "mini-swe-agent"
     named = environ.get("MSWEA_GLOBAL_CONFIG_DIR")
-    return _in((Path(named) if named else base) / ".env", own=True)
+    return Path(named) if named else base
 
 
 def qwen_lookup(environ: Mapping[str, str], working_dir: Path) -> Lookup:

@@ -16,6 +16,7 @@ from .doctor import doctor
 from .expand import expand
 from .explain import explain
 from .forget import forget
+from .install import install, uninstall
 from .loops import loops
 from .mcp import mcp
 from .replay import replay
@@ -83,6 +84,8 @@ for _command in (
     loops,
     brief,
     run,
+    install,
+    uninstall,
     serve,
     status,
     stats,

@@ -71,8 +71,8 @@ def _start_in_background(port: int) -> None:
     if not port:
         raise CommandError("--background needs a port that is known before: --port.")
     words = [word for word in sys.argv[1:] if word != "--background"]
-    log = store_path({**os.environ, "RESPOOL_STORE": ""}).parent / f"serve-{port}.log"
-    start_in_background([sys.executable, "-P", "-m", "respool", *words], port, log)
+    folder = store_path({**os.environ, "RESPOOL_STORE": ""}).parent
+    start_in_background([sys.executable, "-P", "-m", "respool", *words], port, folder)
 
 
 def _forward_only(

@@ -1,0 +1,426 @@
+"""Plans of an installation: the changes to each agent's own settings, as data.
+
+An agent is installed when its own settings send its requests to respool's service. opencode and pi
+get a file of their own that asks at the start of a session whether the proxy answers. The others
+get a base URL, which holds whether or not anything answers there: something must start the proxy
+for them. That is the service manager, or a hook or MCP server of the agent's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import RespoolError
+from ..proxy.server_options import Upstream, Upstreams, upstreams_of
+from ..proxy.server_options import UpstreamName as Name
+from .base_urls import codex_provider, has_codex_server
+from .launch import AGENT_COMMANDS, LaunchSetup, launch_environment, plan_launch
+from .settings_edits import Format
+from .settings_files import config_folder, is_present, mini_folder, read_text
+
+MCP_NAME: Final = "respool"
+Starter = Literal["hook", "mcp", "plugin", ""]  # what starts the proxy where no service does
+# Upstreams that an agent's requests may go to, by the name of its command.
+_USES: Final[dict[str, tuple[str, ...]]] = {
+    "claude": ("anthropic",),
+    "codex": ("openai", "openai_responses"),
+    "opencode": ("anthropic", "openai", "openai_chat", "openai_responses", "gemini"),
+    "pi": ("anthropic", "openai", "openai_chat", "openai_responses", "gemini"),
+    "gemini": ("gemini",),
+    "qwen": ("openai", "openai_chat"),
+    "aider": ("anthropic", "openai", "openai_chat"),
+    "mini": ("anthropic", "openai", "openai_chat"),
+}
+
+
+class CannotInstall(RespoolError, ValueError):
+    """The agent cannot be installed; the message says why, and what to do in its place."""
+
+
+class SettingsEdit(Struct, frozen=True, kw_only=True):
+    """A value to set in a settings file, or an item to append to a list there."""
+
+    file: Path
+    format: Format
+    keys: tuple[str, ...]
+    value: Any
+    is_item: bool = False
+    direct: str = ""  # for a base URL of the proxy's: the one that it stands for
+
+
+class OwnFile(Struct, frozen=True):
+    """A file that is respool's own, in an agent's folder."""
+
+    file: Path
+    text: str
+
+
+class InstallContext(Struct, frozen=True):
+    """Surroundings of an installation."""
+
+    environ: Mapping[str, str]
+    proxy_url: str  # with the token, if there is one
+    guard: Path  # script that starts the proxy
+    scratch_dir: Path  # an empty folder, which holds no project's settings
+
+    @property
+    def home(self) -> Path:
+        """The user's folder."""
+        return config_folder(self.environ, "", "")
+
+
+class InstallPlan(Struct, frozen=True, kw_only=True):
+    """Changes that point one agent at the proxy, and where its requests went before."""
+
+    command: str
+    label: str
+    upstreams: Upstreams
+    uses: tuple[str, ...]  # names of the upstreams that its requests go to
+    edits: tuple[SettingsEdit, ...] = ()
+    files: tuple[OwnFile, ...] = ()
+    starter: Starter = ""
+    notes: tuple[str, ...] = ()
+
+    def without_server(self) -> InstallPlan:
+        """The same plan, without the MCP server."""
+        kept = tuple(edit for edit in self.edits if edit.keys[-1] != MCP_NAME)
+        return replace(self, edits=kept, starter="" if self.starter == "mcp" else self.starter)
+
+
+def plan_install(command: str, context: InstallContext) -> InstallPlan:
+    """Plan the installation for the agent with this command; nothing is written."""
+    if command not in _AGENTS:
+        raise CannotInstall(
+            f"There is no agent {command!r}; known are {', '.join(AGENT_COMMANDS)}."
+        )
+    _, setup = plan_launch(
+        [command], context.proxy_url, context.environ, context.scratch_dir, context.scratch_dir
+    )
+    label = setup.agent or command
+    if command != "cn" and not setup.applied:
+        raise CannotInstall(f"{label} cannot be installed: {setup.note}.")
+    plan = _AGENTS[command](context, setup)
+    port = context.proxy_url.partition("://")[2].partition("/")[0]
+    looped = [name for name in plan.uses if getattr(plan.upstreams, name).origin.endswith(port)]
+    if looped:
+        raise CannotInstall(
+            f"{label} is pointed at {context.proxy_url} already, and respool has no record of "
+            "that. Take that base URL out of its settings first."
+        )
+    return plan
+
+
+def merge_upstreams(plans: Mapping[str, tuple[Upstreams, tuple[str, ...]]]) -> Upstreams:
+    """Upstreams of one proxy for several agents; it has one for each format."""
+    found: dict[str, tuple[str, Upstream]] = {}
+    for label, (upstreams, uses) in plans.items():
+        for name in uses:
+            one: Upstream = getattr(upstreams, name)
+            other, before = found.setdefault(name, (label, one))
+            if before != one:
+                raise CannotInstall(
+                    f"{label} sends its requests to {one.origin}{one.prefix}, and {other}, which "
+                    f"is installed on the same port, to {before.origin}{before.prefix}. Give it a "
+                    "proxy of its own: --port takes another one."
+                )
+    return Upstreams(**{name: one for name, (_, one) in found.items()})
+
+
+def _plan(
+    command: str, setup: LaunchSetup, *, uses: tuple[str, ...] = (), **changes: Any
+) -> InstallPlan:
+    return InstallPlan(
+        command=command,
+        label=setup.agent or command,
+        upstreams=upstreams_of((), setup.upstreams),
+        uses=uses or _USES[command],
+        **changes,
+    )
+
+
+def _direct_url(upstreams: Upstreams, name: Name, *, has_version: bool) -> str:
+    """Base URL that leads to an upstream without the proxy."""
+    one: Upstream = getattr(upstreams, name.replace("-", "_"))
+    version = {"gemini": "/v1beta"}.get(name, "/v1") if has_version and not one.is_custom else ""
+    return f"{one.origin}{one.prefix}{version}"
+
+
+def _server(context: InstallContext) -> dict[str, Any]:
+    """Registration of the MCP server, as most agents have it."""
+    return {"command": "/bin/sh", "args": [str(context.guard), *_MCP_WORDS]}
+
+
+_MCP_WORDS: Final = ("mcp", "--expand-only")
+
+
+# --- agents with a base URL in their settings --------------------------------------------------
+
+
+def _plan_claude(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for Claude Code: variables in its settings, a hook and an MCP server."""
+    folder = config_folder(context.environ, "CLAUDE_CONFIG_DIR", ".claude")
+    settings = folder / "settings.json"
+    home = Path(context.environ.get("CLAUDE_CONFIG_DIR") or context.home)
+    upstreams = upstreams_of((), setup.upstreams)
+    variables = {"ANTHROPIC_BASE_URL": context.proxy_url, **launch_environment(setup, upstreams)}
+    before = _direct_url(upstreams, "anthropic", has_version=False)
+    edits = [
+        SettingsEdit(
+            file=settings,
+            format="json",
+            keys=("env", name),
+            value=value,
+            direct=before if value == context.proxy_url else "",
+        )
+        for name, value in variables.items()
+    ]
+    command = f"/bin/sh {json.dumps(str(context.guard))} hook"
+    hook = {"hooks": [{"type": "command", "command": command, "timeout": 30}]}
+    edits.append(
+        SettingsEdit(
+            file=settings, format="json", keys=("hooks", "SessionStart"), value=hook, is_item=True
+        )
+    )
+    server: dict[str, Any] = {"type": "stdio", **_server(context), "env": {}}
+    edits.append(_mcp_edit(home / ".claude.json", server))
+    return _plan("claude", setup, edits=tuple(edits), starter="hook")
+
+
+def _mcp_edit(file: Path, server: dict[str, Any]) -> SettingsEdit:
+    return SettingsEdit(file=file, format="json", keys=("mcpServers", MCP_NAME), value=server)
+
+
+def _plan_codex(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for Codex: the base URL of its provider, and an MCP server that it waits for."""
+    file = config_folder(context.environ, "CODEX_HOME", ".codex") / "config.toml"
+    provider = codex_provider(context.environ, ())
+    upstreams = upstreams_of((), setup.upstreams)
+    keys = tuple(provider.id.split("."))
+    if len(keys) > 1:  # a provider's name may have dots
+        keys = (keys[0], ".".join(keys[1:-1]), keys[-1])
+    edits = [
+        SettingsEdit(
+            file=file,
+            format="toml",
+            keys=keys,
+            value=f"{context.proxy_url}/v1",
+            direct=_direct_url(upstreams, "openai", has_version=True),
+        )
+    ]
+    if not has_codex_server(context.environ, (), MCP_NAME):
+        edits.append(
+            SettingsEdit(
+                file=file, format="toml", keys=("mcp_servers", MCP_NAME), value=_server(context)
+            )
+        )
+    return _plan("codex", setup, edits=tuple(edits), starter="mcp")
+
+
+def _variable_edits(
+    context: InstallContext, setup: LaunchSetup, file: Path, format: Format = "env"
+) -> list[SettingsEdit]:
+    """Edits that set an agent's variables in a file; its environment would override that."""
+    upstreams = upstreams_of((), setup.upstreams)
+    for name in setup.environment:
+        if context.environ.get(name, "").strip():
+            raise CannotInstall(
+                f"{setup.agent} cannot be installed: {name} is set in the environment, which "
+                f"overrides its settings. Unset it, or use respool run."
+            )
+    return [
+        SettingsEdit(
+            file=file,
+            format=format,
+            keys=(name,) if format == "env" else ("env", name),
+            value=url,
+            direct=_direct_url(upstreams, _upstream_of(name), has_version=url.endswith("/v1")),
+        )
+        for name, url in setup.environment.items()
+    ]
+
+
+def _upstream_of(variable: str) -> Name:
+    if variable.startswith("ANTHROPIC"):
+        return "anthropic"
+    return "gemini" if variable.startswith("GOOGLE") else "openai"
+
+
+def _plan_gemini(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for Gemini CLI: a variable in the `.env` that it reads, a hook and an MCP server."""
+    home = config_folder(context.environ, "GEMINI_CLI_HOME", "")
+    file = home / ".gemini" / ".env"
+    if not is_present(file) and is_present(home / ".env"):
+        file = home / ".env"  # a new file would hide it
+    settings = home / ".gemini" / "settings.json"
+    edits = _variable_edits(context, setup, file)
+    edits += [_session_hook(context, settings, 30_000), _mcp_edit(settings, _server(context))]
+    note = f"A project's own .env is read in place of {file}: its sessions go straight to Google."
+    return _plan("gemini", setup, edits=tuple(edits), starter="hook", notes=(note,))
+
+
+def _session_hook(context: InstallContext, file: Path, timeout: int) -> SettingsEdit:
+    """Hook at the start of a session; it says nothing, as its output would be shown."""
+    command = f"/bin/sh {json.dumps(str(context.guard))} start"
+    hook = {"name": "respool", "type": "command", "command": command, "timeout": timeout}
+    return SettingsEdit(
+        file=file,
+        format="json",
+        keys=("hooks", "SessionStart"),
+        value={"hooks": [hook]},
+        is_item=True,
+    )
+
+
+def _plan_qwen(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for Qwen Code: a variable in its settings or its `.env`, a hook and an MCP server."""
+    folder = config_folder(context.environ, "QWEN_HOME", ".qwen")
+    settings = folder / "settings.json"
+    texts = {file: read_text(file) for file in (folder / ".env", context.home / ".env")}
+    held = [file for file, text in texts.items() if "OPENAI_BASE_URL" in text]
+    edits = (
+        _variable_edits(context, setup, held[0])
+        if held
+        else _variable_edits(context, setup, settings, "json")
+    )
+    edits += [_session_hook(context, settings, 30_000), _mcp_edit(settings, _server(context))]
+    return _plan("qwen", setup, edits=tuple(edits), starter="hook")
+
+
+def _plan_mini(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for mini-swe-agent: variables in its own `.env`."""
+    file = mini_folder(context.environ) / ".env"
+    return _plan("mini", setup, edits=tuple(_variable_edits(context, setup, file)))
+
+
+def _plan_aider(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for aider: its option for OpenAI's base URL; it has none for Anthropic's."""
+    for name in ("OPENAI_BASE_URL", "AIDER_OPENAI_API_BASE", "OPENAI_API_BASE"):
+        if context.environ.get(name, "").strip():
+            raise CannotInstall(
+                f"aider cannot be installed: {name} is set in the environment. Unset it, or use "
+                "respool run."
+            )
+    edit = SettingsEdit(
+        file=context.home / ".aider.conf.yml",
+        format="yaml",
+        keys=("openai-api-base",),
+        value=f"{context.proxy_url}/v1",
+        direct=_direct_url(upstreams_of(()), "openai", has_version=True),
+    )
+    note = "Models of Anthropic's go there straight; respool run -- aider takes them along."
+    return _plan("aider", setup, uses=("openai", "openai_chat"), edits=(edit,), notes=(note,))
+
+
+# --- agents that ask for the proxy -------------------------------------------------------------
+
+
+def _plan_opencode(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for opencode: a plugin that sets base URLs if the proxy answers."""
+    content = json.loads(setup.environment["OPENCODE_CONFIG_CONTENT"])
+    urls = {id: one["options"]["baseURL"] for id, one in content["provider"].items()}
+    folder = config_folder(context.environ, "XDG_CONFIG_HOME", ".config") / "opencode" / "plugin"
+    server = {
+        "type": "local",
+        "command": ["/bin/sh", str(context.guard), *_MCP_WORDS],
+        "enabled": True,
+    }
+    text = _PLUGIN.format(
+        ask=_ask(context), urls=json.dumps(urls, indent=2), server=json.dumps(server, indent=2)
+    )
+    return _plan("opencode", setup, files=(OwnFile(folder / "respool.js", text),), starter="plugin")
+
+
+def _plan_pi(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for pi: an extension that sets base URLs if the proxy answers."""
+    written = (context.scratch_dir / "respool-run.ts").read_text(encoding="utf-8")
+    body = written.partition("{\n")[2]
+    folder = config_folder(context.environ, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
+    text = _EXTENSION.format(ask=_ask(context), body=body)
+    file = OwnFile(folder / "extensions" / "respool.ts", text)
+    return _plan("pi", setup, files=(file,), starter="plugin")
+
+
+def _ask(context: InstallContext) -> str:
+    origin = "/".join(context.proxy_url.split("/")[:3])
+    return _ASK.format(origin=json.dumps(origin), guard=json.dumps(str(context.guard)))
+
+
+_ASK: Final = """\
+// Written by `respool install`. If respool's proxy cannot be started, nothing is changed.
+import {{ spawnSync }} from "node:child_process";
+
+async function answers() {{
+  try {{
+    const answer = await fetch({origin} + "/healthz", {{ signal: AbortSignal.timeout(2000) }});
+    return answer.ok;
+  }} catch {{
+    return false;
+  }}
+}}
+
+async function isRunning() {{
+  if (await answers()) return true;
+  spawnSync("/bin/sh", [{guard}, "start"], {{ timeout: 20000, stdio: "ignore" }});
+  return answers();
+}}
+"""
+_PLUGIN: Final = """\
+{ask}
+const urls = {urls};
+const server = {server};
+
+export const Respool = async () => ({{
+  config: async (config) => {{
+    if (!(await isRunning())) return;
+    config.provider ??= {{}};
+    for (const [id, baseURL] of Object.entries(urls)) {{
+      config.provider[id] ??= {{}};
+      config.provider[id].options = {{ ...config.provider[id].options, baseURL }};
+    }}
+    config.mcp = {{ respool: server, ...config.mcp }};
+  }},
+}});
+"""
+_EXTENSION: Final = """\
+{ask}
+export default async function (pi) {{
+  if (!(await isRunning())) return;
+{body}"""
+
+
+# --- agents that cannot be installed -----------------------------------------------------------
+
+
+def _refuse_copilot(_context: InstallContext, _setup: LaunchSetup) -> InstallPlan:
+    raise CannotInstall(
+        "Copilot has no setting for its base URL, only variables: respool run -- copilot sets them."
+    )
+
+
+def _refuse_continue(context: InstallContext, _setup: LaunchSetup) -> InstallPlan:
+    raise CannotInstall(
+        "Continue has a base URL for each model, which respool does not change. Set apiBase in its "
+        f"configuration to {context.proxy_url} (for OpenAI's models with /v1 behind it) and run "
+        "respool serve; or use respool run."
+    )
+
+
+_AGENTS: Final[dict[str, Callable[[InstallContext, LaunchSetup], InstallPlan]]] = {
+    "claude": _plan_claude,
+    "codex": _plan_codex,
+    "opencode": _plan_opencode,
+    "pi": _plan_pi,
+    "gemini": _plan_gemini,
+    "qwen": _plan_qwen,
+    "copilot": _refuse_copilot,
+    "aider": _plan_aider,
+    "mini": _plan_mini,
+    "cn": _refuse_continue,
+}
+INSTALLABLE: Final = tuple(_USES)
