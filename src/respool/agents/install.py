@@ -17,11 +17,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import RespoolError
-from ..proxy.server_options import Upstream, Upstreams, upstreams_of
+from ..proxy.server_options import Upstream, Upstreams, upstream_at, upstreams_of
 from ..proxy.server_options import UpstreamName as Name
 from .base_urls import codex_provider, has_codex_server
 from .launch import AGENT_COMMANDS, LaunchSetup, launch_environment, plan_launch
-from .settings_edits import Format
+from .settings_edits import Format, get_value
 from .settings_files import config_folder, is_present, mini_folder, read_text
 
 MCP_NAME: Final = "respool"
@@ -103,7 +103,7 @@ def plan_install(command: str, context: InstallContext) -> InstallPlan:
         [command], context.proxy_url, context.environ, context.scratch_dir, context.scratch_dir
     )
     label = setup.agent or command
-    if command != "cn" and not setup.applied:
+    if command in _USES and not setup.applied:
         raise CannotInstall(f"{label} cannot be installed: {setup.note}.")
     plan = _AGENTS[command](context, setup)
     port = context.proxy_url.partition("://")[2].partition("/")[0]
@@ -306,12 +306,16 @@ def _plan_aider(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
                 f"aider cannot be installed: {name} is set in the environment. Unset it, or use "
                 "respool run."
             )
+    file, key = context.home / ".aider.conf.yml", "openai-api-base"
+    before = str(get_value(read_text(file), "yaml", (key,)) or "")
+    upstreams = {"openai": upstream_at(before, replaces_version=True, label=key)} if before else {}
+    setup = replace(setup, upstreams=upstreams)
     edit = SettingsEdit(
-        file=context.home / ".aider.conf.yml",
+        file=file,
         format="yaml",
-        keys=("openai-api-base",),
+        keys=(key,),
         value=f"{context.proxy_url}/v1",
-        direct=_direct_url(upstreams_of(()), "openai", has_version=True),
+        direct=_direct_url(upstreams_of((), setup.upstreams), "openai", has_version=True),
     )
     note = "Models of Anthropic's go there straight; respool run -- aider takes them along."
     return _plan("aider", setup, uses=("openai", "openai_chat"), edits=(edit,), notes=(note,))

@@ -458,6 +458,10 @@ class Installation:
             with contextlib.suppress(ServiceError):  # it may be stopped already
                 run_commands([words])
         stop_in_background(port, self.folder.parent)
+        if known.manager == "systemd":  # systemctl leaves the folder of its links
+            wants = Path(known.files[-1].file).parent / "sockets.target.wants"
+            with contextlib.suppress(OSError):
+                wants.rmdir()
         for file in known.files:
             undo(file, self.folder)
         for name in ("direct.tsv", "direct.log", "start.log", "serve.log"):

@@ -91,7 +91,8 @@ def install(
     _refuse_port(made, port)
     files = made.plan_service(service, chosen)
     changes = plan_changes(plan)
-    _show([*files, *changes])
+    _show_service(made, files)
+    _show(changes)
     if dry_run or not _confirmed(f"Install {plan.label}?", yes=yes):
         return
     made.set_up(service, chosen, files)
@@ -135,6 +136,16 @@ def _refuse_port(made: Installation, port: int) -> None:
             )
         case "other":
             raise CommandError(f"Another program listens on port {port}; --port takes another one.")
+
+
+def _show_service(made: Installation, changes: Sequence[FileChange]) -> None:
+    """Name the files in respool's own folder, and show those of a service manager."""
+    own = [one for one in changes if Path(one.file).is_relative_to(made.folder)]
+    for change in own:
+        lines = pluralize(len(_lines(change.after)), "line")
+        click.echo(f"{'new' if change.before is None else 'changed'}: {change.file} ({lines})")
+    click.echo()
+    _show(one for one in changes if one not in own)
 
 
 def _show(changes: Iterable[FileChange]) -> None:
