@@ -39,6 +39,9 @@ def get_value(text: str, format: Format, keys: Keys) -> Any:
 def set_value(text: str, format: Format, keys: Keys, value: Any) -> str:
     """Set one value, and change nothing else."""
     before = _parse(text, format)
+    for end in range(1, len(keys)):
+        if not isinstance(get_value(text, format, keys[:end]), dict | None):
+            raise UneditableSettings(f"{'.'.join(keys[:end])} is there, and has no values in it")
     made = _SETTERS[format](text, tuple(keys), value)
     _verify(made, format, _with_value(before, keys, value), keys)
     return made
@@ -205,7 +208,7 @@ def _set_json(text: str, keys: tuple[str, ...], value: Any) -> str:
                 value = {outer: value}
             return _add_member(text, node, key, value)
         node = node.members[key][1]
-    written = _dumps(text, value, _line_indent(text, node.start))
+    written = _dumps(text, value, _line_indent(text, node.start) if "\n" in text else None)
     return f"{text[: node.start]}{written}{text[node.end :]}"
 
 
@@ -220,7 +223,7 @@ def _add_member(text: str, node: JsonNode, key: str, value: Any) -> str:
     starts = [start for start, _ in node.members.values()]
     last = max(value.end for _, value in node.members.values())
     between = _separator(text, node, starts[0])
-    return f"{text[:last]},{between}{name}{_dumps(text, value, between)}{text[last:]}"
+    return f"{text[:last]},{between}{name}{_dumps(text, value, _outer(between))}{text[last:]}"
 
 
 def _separator(text: str, node: JsonNode, first: int) -> str:
@@ -236,7 +239,7 @@ def _append_json(text: str, keys: tuple[str, ...], item: Any) -> str:
     node = _node_at(text, keys)
     between = _separator(text, node, node.items[0].start)
     last = node.items[-1].end
-    return f"{text[:last]},{between}{_dumps(text, item, between)}{text[last:]}"
+    return f"{text[:last]},{between}{_dumps(text, item, _outer(between))}{text[last:]}"
 
 
 def _remove_json(text: str, keys: tuple[str, ...]) -> str:
@@ -264,11 +267,16 @@ def _indent_unit(text: str) -> str:
     return found[1] if found else "  "
 
 
-def _dumps(text: str, value: Any, before: str) -> str:
-    """Write a value; an object or array with a line per part if the text has lines."""
-    if not isinstance(value, dict | list) or (before == " " and "\n" not in text.strip()):
+def _outer(between: str) -> str | None:
+    """Indentation that a separator leads to; None: it stays in the line."""
+    _, newline, indent = between.rpartition("\n")
+    return indent if newline else None
+
+
+def _dumps(text: str, value: Any, outer: str | None) -> str:
+    """Write a value; with an indentation, an object or array has a line for each part."""
+    if outer is None or not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
-    outer = before.rpartition("\n")[2]
     lines = json.dumps(value, ensure_ascii=False, indent=_indent_unit(text)).split("\n")
     return f"{_newline(text)}{outer}".join(lines)
 
@@ -336,8 +344,8 @@ def _remove_toml(text: str, keys: tuple[str, ...]) -> str:
     if first is None:
         return text
     last = next((at for at in heads if at > first), len(lines))
-    while last > first + 1 and not lines[last - 1].strip():
-        last -= 1
+    while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].startswith("#")):
+        last -= 1  # what stands behind it is not its own
     if first and not lines[first - 1].strip():
         first -= 1  # the blank line that was written before it
     return "".join([*lines[:first], *lines[last:]])
