@@ -255,6 +255,12 @@ def test_the_guard_script_takes_the_proxy_out_without_python(
     assert is_in_force(agent) == (not routed)
 
 
+def test_claude_codes_plugin_brings_the_server_itself(tmp_path: Path):
+    settings = '{"enabledPlugins": {"respool@respool": true}}'
+    plan = plan_for(Case("claude", {".claude/settings.json": settings}, {}, {}), tmp_path)
+    assert {edit.file.name for edit in plan.edits} == {"settings.json"}
+
+
 REFUSED: list[tuple[str, dict[str, str], dict[str, str], str]] = [
     ("copilot", {}, {}, "respool run -- copilot"),
     ("cn", {}, {}, "apiBase"),

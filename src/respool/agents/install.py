@@ -22,7 +22,14 @@ from ..proxy.server_options import UpstreamName as Name
 from .base_urls import codex_provider, has_codex_server
 from .launch import AGENT_COMMANDS, LaunchSetup, launch_environment, plan_launch
 from .settings_edits import Format, get_value
-from .settings_files import config_folder, is_present, mini_folder, read_text
+from .settings_files import (
+    as_object,
+    config_folder,
+    is_present,
+    mini_folder,
+    read_object,
+    read_text,
+)
 
 MCP_NAME: Final = "respool"
 Starter = Literal["hook", "mcp", "plugin", ""]  # what starts the proxy where no service does
@@ -187,8 +194,10 @@ def _plan_claude(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
             file=settings, format="json", keys=("hooks", "SessionStart"), value=hook, is_item=True
         )
     )
-    server: dict[str, Any] = {"type": "stdio", **_server(context), "env": {}}
-    edits.append(_mcp_edit(home / ".claude.json", server))
+    plugins = as_object(read_object(settings).get("enabledPlugins"))
+    if not any(name.startswith("respool@") and used for name, used in plugins.items()):
+        server: dict[str, Any] = {"type": "stdio", **_server(context), "env": {}}
+        edits.append(_mcp_edit(home / ".claude.json", server))  # else the plugin brings it
     return _plan("claude", setup, edits=tuple(edits), starter="hook")
 
 

@@ -10,6 +10,7 @@ import click
 from .brief import brief
 from .check import check
 from .compact import compact
+from .completion import completion
 from .console import CommandGroup
 from .demo import demo
 from .doctor import doctor
@@ -97,6 +98,7 @@ for _command in (
     forget,
     demo,
     settings,
+    completion,
 ):
     main.add_command(_command)
 
