@@ -7,11 +7,13 @@ cannot start the proxy itself, a real systemd does.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -37,6 +39,14 @@ ENVIRONMENT = Path(sys.prefix)
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def _opencode(home: Path, url: str) -> None:
+    """Write its settings with what it would add to them itself."""
+    DRIVEN["opencode"].set_up(home, url)
+    file = home / ".config" / "opencode" / "opencode.json"
+    schema = {"$schema": "https://opencode.ai/config.json"}
+    write_settings(file, {**schema, **json.loads(file.read_text())})
 
 
 def _gemini(home: Path, url: str) -> None:
@@ -66,7 +76,7 @@ INSTALLED: dict[str, Driven] = {
         ),
     ),
     "codex": DRIVEN["codex"],
-    "opencode": DRIVEN["opencode"],
+    "opencode": replace(DRIVEN["opencode"], set_up=_opencode),
     "pi": DRIVEN["pi"],
     "gemini": replace(
         DRIVEN["gemini"], variables=_without("gemini", "GOOGLE_GEMINI_BASE_URL"), set_up=_gemini
@@ -90,7 +100,8 @@ INSTALLED: dict[str, Driven] = {
     ),
 }
 NEED_SYSTEMD = ("aider", "mini")
-HAVE_SERVER = ("opencode", "gemini", "qwen")  # as a tool in their first requests
+EDIT_THEIR_SETTINGS = ("qwen",)  # in every session
+HAVE_SERVER = ("opencode", "gemini")  # as a tool in their first requests
 
 
 @dataclass
@@ -184,7 +195,10 @@ def environment(folder: Path) -> None:
     """A Python environment with all that this one has, whose deletion harms nobody."""
     (folder / "bin").mkdir(parents=True)
     shutil.copy(ENVIRONMENT / "pyvenv.cfg", folder)
-    (folder / "lib").symlink_to(ENVIRONMENT / "lib")
+    packages = Path(sysconfig.get_path("purelib"))
+    own = folder / packages.relative_to(ENVIRONMENT)
+    own.mkdir(parents=True)
+    (own / "all.pth").write_text(f"{SOURCE}\n{packages}\n")
     (folder / "bin" / "python").symlink_to(Path(sys.executable).resolve())
 
 
@@ -213,7 +227,6 @@ def placed(name: str, folder: Path) -> Iterator[Place]:
         "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(place.home),
         "TZ": "UTC",
-        "PYTHONPATH": str(SOURCE),
         **one.variables(url),
     }
     one.set_up(place.home, url)
@@ -223,7 +236,7 @@ def placed(name: str, folder: Path) -> Iterator[Place]:
         if name in NEED_SYSTEMD:
             if reason := user_manager.missing():
                 pytest.skip(reason)
-            started = user_manager.user_manager(folder, place.home, PYTHONPATH=str(SOURCE))
+            started = user_manager.user_manager(folder, place.home)
             place.world |= stack.enter_context(started)
         stack.callback(shut_down, place)
         yield place
@@ -255,7 +268,9 @@ def test_an_installed_agent_comes_through_and_is_uninstalled_to_the_byte(name: s
         assert "respool_expand" in tools or name not in HAVE_SERVER
         place.respool("uninstall", name, "--yes")
         after = place.contents()
-        assert {file: after.get(file) for file in before} == before
+        if name not in EDIT_THEIR_SETTINGS:
+            assert {file: after.get(file) for file in before} == before
+        assert str(place.port) not in str(after)
         assert not [file for file in after if "respool" in file]
         assert place.session() == sent
         assert place.recorded(sent) == sent
@@ -293,6 +308,7 @@ def test_without_respools_environment_an_agent_goes_on(name: str, tmp_path: Path
         assert place.recorded(0) == 0
         shut_down(place)
         after = place.contents()
-        kept = [file for file in before if place.url.encode() in before[file]]
-        assert all(after[file] == before[file] for file in kept)
+        for file in [file for file in before if place.url.encode() in before[file]]:
+            assert after[file] == before[file] or name in EDIT_THEIR_SETTINGS
+            assert place.url.encode() in after[file]
         assert place.session() >= 2

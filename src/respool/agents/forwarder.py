@@ -218,6 +218,9 @@ def serve(upstreams: Upstreams, listening: socket.socket | None, port: int, why:
 def main(arguments: tuple[str, ...]) -> None:
     """Serve by the words of a command line."""
     file, port = arguments
+    if hasattr(os, "setsid"):
+        with contextlib.suppress(OSError):
+            os.setsid()  # whoever started it may end its whole process group
     serve(json.loads(Path(file).read_text(encoding="utf-8")), inherited_socket(), int(port))
 
 
