@@ -121,6 +121,17 @@ def test_a_port_of_another_program_is_refused(home: Path):
     assert files(home) == before
 
 
+def test_an_http_proxy_that_would_get_the_requests_is_refused(home: Path):
+    before = files(home)
+    words = ("install", "claude", "--port", str(free_port()), "--dry-run")
+    status, said = respool(home, *words, HTTPS_PROXY="http://proxy.example")
+    assert status == 2
+    assert "Add 127.0.0.1 to NO_PROXY" in said
+    assert files(home) == before
+    both = {"HTTPS_PROXY": "http://proxy.example", "no_proxy": "127.0.0.1"}
+    assert respool(home, *words, **both)[0] == 0
+
+
 def test_what_does_not_start_leaves_nothing_behind(home: Path):
     """There is no user manager to be reached in this home."""
     before = files(home)

@@ -188,6 +188,7 @@ class Place:
         folders = (".claude", ".codex/config.toml", ".config", ".gemini", ".qwen", ".pi", ".aider")
         found = [file for file in self.home.rglob("*") if file.is_file()]
         names = {str(file.relative_to(self.home)): file for file in found}
+        names = {name: file for name, file in names.items() if file.suffix != ".orig"}
         return {name: file.read_bytes() for name, file in names.items() if name.startswith(folders)}
 
 

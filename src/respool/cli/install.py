@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from ..agents.service import Manager, Service
 
 _MANAGERS: Final = ("auto", "systemd", "launchd", "none")
-_PROXY_VARIABLES: Final = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+# Some agents go by any of these for all requests.
+_PROXY_VARIABLES: Final = (
+    *("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"),
+)
 _STORE_SUFFIXES: Final = ("", "-wal", "-shm")  # of the files that make up a store
 
 _yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -89,6 +92,7 @@ def install(
     held = made.record.services.get(str(port))
     chosen = held.manager if held else chosen
     _refuse_port(made, port)
+    _refuse_http_proxy()
     files = made.plan_service(service, chosen)
     changes = plan_changes(plan)
     _show_service(made, files)
@@ -117,6 +121,17 @@ def _refuse_idle(plan: InstallPlan, manager: Manager) -> None:
         raise CommandError(
             f"{plan.label} cannot start respool by itself, and there is no systemd or launchd here "
             f"that would: use respool run -- {plan.command}."
+        )
+
+
+def _refuse_http_proxy() -> None:
+    """Refuse an HTTP proxy that agents would send requests for this machine to."""
+    used = next((name for name in _PROXY_VARIABLES if os.environ.get(name)), None)
+    excepted = f"{os.environ.get('NO_PROXY', '')},{os.environ.get('no_proxy', '')}"
+    if used and not any(host in excepted for host in ("127.0.0.1", "*")):
+        raise CommandError(
+            f"{used} is set, so agents would send their requests to respool there. Add 127.0.0.1 "
+            "to NO_PROXY where that is set, for good; or use respool run."
         )
 
 
@@ -184,10 +199,6 @@ def _report(plan: InstallPlan, service: Service, manager: Manager) -> None:
     )
     for note in plan.notes:
         click.echo(note)
-    excepted = f"{os.environ.get('NO_PROXY', '')},{os.environ.get('no_proxy', '')}"
-    used = next((name for name in _PROXY_VARIABLES if os.environ.get(name)), None)
-    if used and not any(host in excepted for host in ("127.0.0.1", "*")):
-        click.echo(f"{used} is set: add 127.0.0.1 to NO_PROXY, or requests to respool go there.")
 
 
 @click.command()
