@@ -89,10 +89,10 @@ def _chatgpt_set_up(home: Path, url: str) -> None:
     (home / ".codex" / "config.toml").write_text(f'chatgpt_base_url = "{url}/backend-api/"\n')
 
 
-def _opencode_set_up(home: Path, url: str) -> None:
+def _opencode_set_up(home: Path, url: str, package: str = "@ai-sdk/openai-compatible") -> None:
     model = {"name": "gpt-5", "tool_call": True, "limit": {"context": 200_000, "output": 1_000}}
     provider = {
-        "npm": "@ai-sdk/openai-compatible",
+        "npm": package,
         "name": "gauges",
         "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
         "models": {"gpt-5": model},
@@ -101,17 +101,34 @@ def _opencode_set_up(home: Path, url: str) -> None:
     write_settings(home / ".config" / "opencode" / "opencode.json", settings)
 
 
-def _pi_set_up(home: Path, url: str) -> None:
+def _pi_set_up(home: Path, url: str, api: str = "anthropic-messages") -> None:
     cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite"), 1)
     about = {"name": "gauges", "reasoning": True, "input": ["text"], "cost": cost}
     limits = {"contextWindow": 200_000, "maxTokens": 8192}
     provider = {
-        "baseUrl": url,
-        "api": "anthropic-messages",
+        "baseUrl": url if api == "anthropic-messages" else f"{url}/v1",
+        "api": api,
         "apiKey": "none",
         "models": [{"id": "claude-sonnet-4-5", **about, **limits}],
     }
     write_settings(home / ".pi" / "agent" / "models.json", {"providers": {"gauges": provider}})
+
+
+def _continue_set_up(home: Path, url: str, provider: str = "openai") -> None:
+    """A configuration with a comment, a file of its own, and a model that is not used."""
+    folder = home / ".continue"
+    folder.mkdir()
+    (folder / "rule.yaml").write_text(
+        "name: rule\nversion: 0.0.1\nschema: v1\nrules: [Be brief about gauges.]\n"
+    )
+    base = f"    apiBase: {url}/v1 # of the gauges\n" if url else ""
+    (folder / "config.yaml").write_text(
+        "name: gauges\nversion: 0.0.1\nschema: v1\nmodels:\n"
+        f"  - name: gauges\n    provider: {provider}\n    model: claude-sonnet-4-5\n{base}"
+        '    apiKey: "none"\n    capabilities: [tool_use]\n'
+        "  - {name: other, provider: openai, model: gpt-4o, apiKey: none, roles: [edit]}\n"
+        "rules:\n  - uses: ./rule.yaml\n"
+    )
 
 
 def _gemini_set_up(home: Path, _url: str) -> None:
@@ -159,6 +176,28 @@ def _aider(model: str, format: str, variables: Callable[[str], dict[str, str]]) 
     )
 
 
+def _copilot(kind: str, wire: str, format: str) -> Driven:
+    told = {
+        "COPILOT_PROVIDER_TYPE": kind,
+        "COPILOT_PROVIDER_API_KEY": "none",
+        "COPILOT_MODEL": "gpt-5" if kind == "openai" else "claude-sonnet-4-5",
+        "COPILOT_OFFLINE": "true",
+        **({"COPILOT_PROVIDER_WIRE_API": wire} if wire else {}),
+    }
+    return Driven(
+        "@github/copilot@1.0.102",
+        "copilot",
+        format,
+        "bash",
+        "command",
+        ("--allow-all-tools", "-p", TASK),
+        lambda url: {
+            **told,
+            "COPILOT_PROVIDER_BASE_URL": f"{url}/v1" if kind == "openai" else url,
+        },
+    )
+
+
 DRIVEN: dict[str, Driven] = {
     "claude": Driven(
         "@anthropic-ai/claude-code@2.1.325", "claude", "anthropic", "Bash", "command",
@@ -202,11 +241,23 @@ DRIVEN: dict[str, Driven] = {
         lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1", "ANTHROPIC_API_KEY": "none"},
         upstream="anthropic",
     ),
+    "opencode, Responses": Driven(
+        "opencode-ai@1.18.33", "opencode", "openai-responses", "bash", "command",
+        ("run", TASK),
+        lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        lambda home, url: _opencode_set_up(home, url, "@ai-sdk/openai"),
+    ),
     "pi": Driven(
         "@mariozechner/pi-coding-agent@0.73.1", "pi", "anthropic", "bash", "command",
         ("--provider", "gauges", "--model", "claude-sonnet-4-5", "-p", TASK),
         lambda _: {"PI_OFFLINE": "1"},
         _pi_set_up,
+    ),
+    "pi, Chat Completions": Driven(
+        "@mariozechner/pi-coding-agent@0.73.1", "pi", "openai-chat", "bash", "command",
+        ("--provider", "gauges", "--model", "claude-sonnet-4-5", "-p", TASK),
+        lambda _: {"PI_OFFLINE": "1"},
+        lambda home, url: _pi_set_up(home, url, "openai-completions"),
     ),
     "pi, its own provider": Driven(
         "@mariozechner/pi-coding-agent@0.73.1", "pi", "openai-responses", "bash", "command",
@@ -233,17 +284,20 @@ DRIVEN: dict[str, Driven] = {
             "OPENAI_MODEL": "qwen3-coder",
         },
     ),
-    "copilot": Driven(
-        "@github/copilot@1.0.102", "copilot", "openai-chat", "bash", "command",
-        ("--allow-all-tools", "-p", TASK),
-        lambda url: {
-            "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
-            "COPILOT_PROVIDER_TYPE": "openai",
-            "COPILOT_PROVIDER_API_KEY": "none",
-            "COPILOT_PROVIDER_WIRE_API": "completions",
-            "COPILOT_MODEL": "gpt-5",
-            "COPILOT_OFFLINE": "true",
-        },
+    "copilot": _copilot("openai", "completions", "openai-chat"),
+    "copilot, Responses": _copilot("openai", "responses", "openai-responses"),
+    "copilot, Claude": _copilot("anthropic", "", "anthropic"),
+    "continue": Driven(
+        "@continuedev/cli@1.5.47", "cn", "openai-chat", "Bash", "command",
+        ("--auto", "-p", TASK),
+        lambda _: {"CONTINUE_TELEMETRY_ENABLED": "0"},
+        _continue_set_up,
+    ),
+    "continue, Claude": Driven(
+        "@continuedev/cli@1.5.47", "cn", "anthropic", "Bash", "command",
+        ("--auto", "-p", TASK),
+        lambda _: {"CONTINUE_TELEMETRY_ENABLED": "0"},
+        lambda home, url: _continue_set_up(home, url, "anthropic"),
     ),
     "mini": Driven(
         "mini-swe-agent==2.4.6", "mini", "openai-chat", "bash", "command",
@@ -268,16 +322,50 @@ DRIVEN: dict[str, Driven] = {
 }  # fmt: skip
 
 # Agents that go to their makers' own host, as they would without any setting.
+_QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
 AT_MAKER: dict[str, Driven] = {
     "claude": replace(
         DRIVEN["claude"],
-        variables=lambda _: {
-            "ANTHROPIC_API_KEY": "none",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        },
+        variables=lambda _: {"ANTHROPIC_API_KEY": "none", **_QUIET},
+        maker="api.anthropic.com",
+    ),
+    "claude, a login": replace(
+        DRIVEN["claude"],
+        variables=lambda _: {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-none", **_QUIET},
         maker="api.anthropic.com",
     ),
     "codex": replace(DRIVEN["codex, its own provider"], upstream="", maker="api.openai.com"),
+    "codex, ChatGPT's login": replace(
+        DRIVEN["codex, ChatGPT's login"], upstream="", maker="chatgpt.com"
+    ),
+    "opencode": replace(
+        DRIVEN["opencode, its own provider"], upstream="", maker="api.anthropic.com"
+    ),
+    "pi": replace(DRIVEN["pi, its own provider"], upstream="", maker="api.openai.com"),
+    "gemini": replace(
+        DRIVEN["gemini"],
+        variables=lambda _: {"GEMINI_API_KEY": "none", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        maker="generativelanguage.googleapis.com",
+    ),
+    "qwen": replace(
+        DRIVEN["qwen"],
+        variables=lambda _: {"OPENAI_API_KEY": "none", "OPENAI_MODEL": "qwen3-coder"},
+        maker="dashscope.aliyuncs.com",
+    ),
+    "continue": replace(
+        DRIVEN["continue, Claude"],
+        set_up=lambda home, _: _continue_set_up(home, "", "anthropic"),
+        maker="api.anthropic.com",
+    ),
+    "mini": replace(
+        DRIVEN["mini"],
+        variables=lambda url: {
+            name: value
+            for name, value in DRIVEN["mini"].variables(url).items()
+            if name != "OPENAI_BASE_URL"
+        },
+        maker="api.openai.com",
+    ),
 }
 
 
@@ -309,15 +397,20 @@ def _common(one: bytes, other: bytes) -> int:
 
 def missing(name: str) -> str | None:
     """Reason that an agent cannot be driven here; None: it can, and is installed."""
-    of_node = "==" not in DRIVEN[name].package
+    return unavailable(DRIVEN[name])
+
+
+def unavailable(one: Driven) -> str | None:
+    """Reason that an agent cannot be driven here; None: it can, and is installed."""
+    of_node = "==" not in one.package
     if of_node and (shutil.which("node") is None or shutil.which("npm") is None):
         return "there is no Node with npm here to install agents with"
     try:
-        bin = _bin(DRIVEN[name])
+        bin = _bin(one)
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"{DRIVEN[name].package} cannot be installed: {error}"
-    if not (bin / DRIVEN[name].command).exists():
-        return f"{DRIVEN[name].package} is not whole in {AGENTS}: delete it there"
+        return f"{one.package} cannot be installed: {error}"
+    if not (bin / one.command).exists():
+        return f"{one.package} is not whole in {AGENTS}: delete it there"
     return None
 
 

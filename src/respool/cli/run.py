@@ -158,7 +158,7 @@ def _run(
         Path.cwd(),
         mcp_command=launch.mcp_command,
     )
-    going = upstreams_of(launch.upstreams, setup.upstreams)
+    going = upstreams_of(launch.upstreams, setup.upstreams, setup.named)
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, warnings = RunTotals(), _WarningCollector()
