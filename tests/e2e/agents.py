@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ TURNS = 16  # calls of the model's; the seventeenth answer ends the session
 LINES = 160  # of each file that is read: some 3,000 tokens
 WITHIN = 240.0
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # what ends a session of mini-swe-agent
+EXPAND = "respool_expand"
+_REF = re.compile(r"\bref ([a-z2-7]{20})\b")
 TASK = "Read all gauges, one after another, and say which is the highest."
 DONE = Answer("Gauge 7 is the highest.", thought="All were read.")
 
@@ -48,6 +51,7 @@ class Driven:
     upstream: str = ""  # the one that respool is told of, where the agent's own settings name none
     named: Callable[[dict[str, Any]], str] = main_or_sub  # the conversation of a request
     maker: str = ""  # the host of its maker's, which it finds on this machine
+    expand: str = ""  # its name of the tool that gives originals back; "": it takes none
 
 
 @dataclass
@@ -62,6 +66,7 @@ class Came:
     counted: list[dict[str, Any]]
     records: list[RequestRecord]  # of the conversation itself, in order
     seconds: float
+    asked: tuple[int, str] | None = None  # the request after the tool's call, and the original
 
 
 def _codex_set_up(home: Path, url: str) -> None:
@@ -195,24 +200,27 @@ def _copilot(kind: str, wire: str, format: str) -> Driven:
             **told,
             "COPILOT_PROVIDER_BASE_URL": f"{url}/v1" if kind == "openai" else url,
         },
+        expand="respool-respool_expand",
     )
 
 
 DRIVEN: dict[str, Driven] = {
     "claude": Driven(
         "@anthropic-ai/claude-code@2.1.325", "claude", "anthropic", "Bash", "command",
-        ("-p", TASK, "--allowedTools", "Bash"),
+        ("-p", TASK, "--allowedTools", "Bash", "mcp__respool"),
         lambda url: {
             "ANTHROPIC_BASE_URL": url,
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         },
+        expand="mcp__respool__respool_expand",
     ),
     "codex": Driven(
         "@openai/codex@0.166.0", "codex", "openai-responses", "exec_command", "cmd",
         ("exec", "--json", "--skip-git-repo-check", TASK),
         lambda _: {"GAUGES_KEY": "none"},
         _codex_set_up,
+        expand="mcp__respool.respool_expand",
     ),
     "codex, its own provider": Driven(
         "@openai/codex@0.166.0", "codex", "openai-responses", "exec_command", "cmd",
@@ -234,6 +242,7 @@ DRIVEN: dict[str, Driven] = {
         ("run", TASK),
         lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         _opencode_set_up,
+        expand="respool_respool_expand",
     ),
     "opencode, its own provider": Driven(
         "opencode-ai@1.18.33", "opencode", "anthropic", "bash", "command",
@@ -252,6 +261,7 @@ DRIVEN: dict[str, Driven] = {
         ("--provider", "gauges", "--model", "claude-sonnet-4-5", "-p", TASK),
         lambda _: {"PI_OFFLINE": "1"},
         _pi_set_up,
+        expand="respool_expand",
     ),
     "pi, Chat Completions": Driven(
         "@mariozechner/pi-coding-agent@0.73.1", "pi", "openai-chat", "bash", "command",
@@ -283,6 +293,7 @@ DRIVEN: dict[str, Driven] = {
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_MODEL": "qwen3-coder",
         },
+        expand="mcp__respool__respool_expand",
     ),
     "copilot": _copilot("openai", "completions", "openai-chat"),
     "copilot, Responses": _copilot("openai", "responses", "openai-responses"),
@@ -292,6 +303,7 @@ DRIVEN: dict[str, Driven] = {
         ("--auto", "-p", TASK),
         lambda _: {"CONTINUE_TELEMETRY_ENABLED": "0"},
         _continue_set_up,
+        expand="respool_expand",
     ),
     "continue, Claude": Driven(
         "@continuedev/cli@1.5.47", "cn", "anthropic", "Bash", "command",
@@ -382,6 +394,34 @@ class Metered(Upstream):
         return taken, answer
 
 
+class Expanding(Metered):
+    """Asks once for an original that is in a request no more, by the agent's name of the tool."""
+
+    store: Path
+    expand: str
+    asked: tuple[int, str] | None = None  # the request that was answered so, and the original
+
+    def take(self, path: str, body: dict[str, Any]) -> tuple[Received, Answer]:
+        """Keeps a request, and finds its answer."""
+        taken, answer = super().take(path, body)
+        if not answer.calls or answer.calls[0][0] != EXPAND:
+            return taken, answer
+        text = json.dumps(body, ensure_ascii=False)
+        store = SQLiteStore(self.store, create=False)
+        try:
+            known = {ref: store.original(ref, None) or "" for ref in _REF.findall(text)}
+        finally:
+            store.close()
+        ref = next(ref for ref, held in known.items() if missing_lines(held, text) > LINES // 2)
+        self.asked = len([one for one in self.received if one.conversation == "main"]), known[ref]
+        return taken, replace(answer, calls=((self.expand, {"ref": ref}),))
+
+
+def missing_lines(original: str, text: str) -> int:
+    """Number of an original's lines that are not in a text."""
+    return sum(line not in text for line in original.splitlines())
+
+
 def _wire(body: dict[str, Any]) -> bytes:
     """Fields of a request that a cache depends on: its history last, without breakpoints."""
     fields = ("messages", "input", "contents")
@@ -446,7 +486,12 @@ def script(one: Driven, turns: int) -> list[Answer]:
 
 
 def drive(
-    name: str | Driven, folder: Path, *options: str, turns: int = TURNS, through: bool = True
+    name: str | Driven,
+    folder: Path,
+    *options: str,
+    turns: int = TURNS,
+    through: bool = True,
+    expands: bool = False,
 ) -> Came:
     """One session of an agent in a home and a folder of its own; through `respool run`, or not."""
     one = DRIVEN[name] if isinstance(name, str) else name
@@ -455,7 +500,12 @@ def drive(
         place.mkdir(parents=True)
     for number in range(1, turns + 1):
         (work / f"gauge_{number:02}.txt").write_text(_file(number))
-    upstream = Metered({"main": script(one, turns)}, one.named)
+    answers = script(one, turns)
+    upstream = Metered({"main": answers}, one.named)
+    if expands:
+        answers[-1:-1] = [Answer("That again.", ((EXPAND, {}),))]
+        upstream = Expanding({"main": answers}, one.named)
+        upstream.store, upstream.expand = store, one.expand
     world = _world(one, home, store)
     if one.maker:
         authority = Authority()
@@ -486,9 +536,16 @@ def drive(
     main = [taken for taken in upstream.received if taken.conversation == "main"]
     others = [taken for taken in upstream.received if taken.conversation != "main"]
     records = _records(store, len(main))
-    took = time.monotonic() - began
     return Came(
-        done.returncode, done.stderr, done.stdout, main, others, upstream.counted, records, took
+        done.returncode,
+        done.stderr,
+        done.stdout,
+        main,
+        others,
+        upstream.counted,
+        records,
+        time.monotonic() - began,
+        upstream.asked if isinstance(upstream, Expanding) else None,
     )
 
 

@@ -17,7 +17,18 @@ import pytest
 
 import respool
 from respool.markers import find_marker
-from tests.e2e.agents import AT_MAKER, DRIVEN, TURNS, Came, drive, missing, shown, unavailable
+from tests.e2e.agents import (
+    AT_MAKER,
+    DRIVEN,
+    LINES,
+    TURNS,
+    Came,
+    drive,
+    missing,
+    missing_lines,
+    shown,
+    unavailable,
+)
 from tests.support.client_requests import breakpoints, leaves, without_breakpoints
 from tests.support.formats import FIELD
 from tests.transcripts.agent import write_settings
@@ -190,6 +201,24 @@ def test_an_agent_sends_what_it_sends_without_respool(
         assert all(result_texts(path, field) for path in differing), differing
         changed += len(differing)
     assert bool(changed) == ("--observe" not in options)
+
+
+@pytest.mark.parametrize(
+    "name", ["claude", "codex", "opencode", "pi", "qwen", "copilot", "continue"]
+)
+def test_an_agent_gets_originals_back_by_itself(name: str, tmp_path: Path):
+    """The tool is offered, and its call brings what is in the request no more."""
+    if reason := missing(name):
+        pytest.skip(reason)
+    came = drive(name, tmp_path, *EARLY, expands=True)
+    assert (came.status, len(came.main)) == (0, TURNS + 2), came.said
+    assert any("respool_expand" in json.dumps(taken.body) for taken in came.main)
+    assert not any("respool_history" in json.dumps(taken.body) for taken in came.main)
+    assert came.asked is not None
+    at, original = came.asked
+    before, after = (json.dumps(came.main[one].body, ensure_ascii=False) for one in (at - 1, at))
+    assert missing_lines(original, before) > LINES // 2
+    assert missing_lines(original, after) == 0
 
 
 @pytest.mark.parametrize("place", ["home/.claude/settings.json", "work/.claude/settings.json"])

@@ -402,23 +402,6 @@ def qwen_login(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
 
 # Gemini CLI
 
-GEMINI_DEFAULTS_VARIABLE: Final = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH"  # all others override them
-_GEMINI_SYSTEM: Final = {
-    "darwin": Path("/Library/Application Support/GeminiCli"),
-    "win32": Path("C:/ProgramData/gemini-cli"),
-}.get(sys.platform, Path("/etc/gemini-cli"))
-
-
-def gemini_defaults(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """Default settings of Gemini CLI on this machine; None: they cannot be read."""
-    if named := environ.get(GEMINI_DEFAULTS_VARIABLE):
-        place = Path(named)
-    elif named := environ.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH"):
-        place = Path(named).parent / "system-defaults.json"
-    else:
-        place = _GEMINI_SYSTEM / "system-defaults.json"
-    return parse_object(read_text(place)) if is_present(place) else {}
-
 
 def has_gemini_key(environ: Mapping[str, str]) -> bool:
     """Report whether Gemini CLI uses an API key, which may be in the keyring."""

@@ -21,7 +21,6 @@ from .base_urls import (
     CLAUDE_FLAG,
     CLAUDE_VARIABLE,
     CODEX_LEGACY_VARIABLE,
-    GEMINI_DEFAULTS_VARIABLE,
     MCP_SERVER,
     QWEN_SYSTEM_VARIABLE,
     QWEN_URL,
@@ -34,7 +33,6 @@ from .base_urls import (
     codex_managed_setting,
     codex_provider,
     flag_value,
-    gemini_defaults,
     has_codex_server,
     has_gemini_key,
     has_mcp_server,
@@ -530,18 +528,6 @@ def _add_opencode_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSe
     return replace(setup, environment={**setup.environment, "OPENCODE_CONFIG_CONTENT": told})
 
 
-def _add_gemini_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSetup | None:
-    """Register the MCP server with Gemini CLI in a copy of the default settings of the machine."""
-    defaults = gemini_defaults(context.environ)
-    if defaults is None:
-        return None
-    entry = {"mcpServers": {MCP_SERVER: mcp_entry("gemini", context.mcp_command)}}
-    file = context.scratch_dir / "respool-mcp.json"
-    file.write_text(json.dumps(merge_settings([entry, defaults])), encoding="utf-8")
-    environment = {**setup.environment, GEMINI_DEFAULTS_VARIABLE: str(file)}
-    return replace(setup, environment=environment)
-
-
 def _add_qwen_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSetup | None:
     """Register the MCP server with Qwen Code, whose option can be given once."""
     if any(word.partition("=")[0] in ("--mcp-config", "--mcpConfig") for word in setup.arguments):
@@ -740,7 +726,6 @@ _MCP_SERVERS: Final[dict[str, Callable[[LaunchContext, LaunchSetup], LaunchSetup
     "claude": _add_claude_server,
     "codex": _add_codex_server,
     "opencode": _add_opencode_server,
-    "gemini": _add_gemini_server,
     "qwen": _add_qwen_server,
     "copilot": _add_copilot_server,
 }
