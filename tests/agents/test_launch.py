@@ -889,6 +889,8 @@ def test_aiders_own_option_is_put_right(tmp_path: Path, words: tuple[str, ...]):
         ({"given.env": "OPENAI_API_BASE=http://gate2/v1", "here/.env": "OPENAI_API_BASE=http://x"},
          ("--env-file", "../given.env"), ("--set-env", f"OPENAI_API_BASE={V1}"), "http://gate2"),
         ({"here/.env": "OPENAI_API_BASE=http://x"}, (), (), ""),
+        ({"here/.env": "OPENAI_API_BASE=http://set/v1"}, (),
+         ("--set-env", f"OPENAI_API_BASE={V1}"), "http://set"),
         ({".git/HEAD": "", ".env": "OPENAI_BASE_URL=http://gate1/v1"}, (),
          ("--set-env", f"OPENAI_BASE_URL={V1}"), "http://gate1"),
         ({"here/.git/HEAD": "", "here/.env": "ANTHROPIC_BASE_URL=http://x"}, (), (), ""),

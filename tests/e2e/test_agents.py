@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from tests.e2e.agents import (
 )
 from tests.support.client_requests import breakpoints, leaves, without_breakpoints
 from tests.support.formats import FIELD
-from tests.transcripts.agent import write_settings
 from tests.transcripts.upstream import Received
 
 pytestmark = pytest.mark.e2e
@@ -212,7 +212,7 @@ def test_an_agent_gets_originals_back_by_itself(name: str, tmp_path: Path):
         pytest.skip(reason)
     came = drive(name, tmp_path, *EARLY, expands=True)
     assert (came.status, len(came.main)) == (0, TURNS + 2), came.said
-    assert any("respool_expand" in json.dumps(taken.body) for taken in came.main)
+    assert "respool_expand" in json.dumps(came.main[1].body)  # before there is any marker
     assert not any("respool_history" in json.dumps(taken.body) for taken in came.main)
     assert came.asked is not None
     at, original = came.asked
@@ -221,26 +221,51 @@ def test_an_agent_gets_originals_back_by_itself(name: str, tmp_path: Path):
     assert missing_lines(original, after) == 0
 
 
-@pytest.mark.parametrize("place", ["home/.claude/settings.json", "work/.claude/settings.json"])
-def test_claude_codes_own_settings_are_overridden_or_said_to_hold(place: str, tmp_path: Path):
+def _claude_settings(url: str) -> str:
+    return json.dumps({"env": {"ANTHROPIC_BASE_URL": url}})
+
+
+def _qwen_settings(url: str) -> str:
+    model = {"id": "qwen3-coder", "baseUrl": f"{url}/v1", "envKey": "OPENAI_API_KEY"}
+    return json.dumps({"modelProviders": {"openai": [model]}})
+
+
+def _aider_settings(url: str) -> str:
+    return f"OPENAI_API_BASE={url}/v1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "file", "held"),
+    [
+        ("claude", "ANTHROPIC_BASE_URL", ".claude/settings.json", _claude_settings),
+        ("qwen", "OPENAI_BASE_URL", ".qwen/settings.json", _qwen_settings),
+        ("aider", "OPENAI_API_BASE", ".env", _aider_settings),
+    ],
+)
+@pytest.mark.parametrize("place", ["home", "work"])
+def test_an_agents_own_settings_are_overridden_or_said_to_hold(
+    place: str, name: str, variable: str, file: str, held: Callable[[str], str], tmp_path: Path
+):
     """In either file it goes where that says; from the user's own it can be moved."""
-    if reason := missing("claude"):
+    if reason := missing(name):
         pytest.skip(reason)
+    known = DRIVEN[name]
 
     def set_up(home: Path, url: str) -> None:
-        write_settings(home.parent / place, {"env": {"ANTHROPIC_BASE_URL": url}})
+        known.set_up(home, url)
+        path = home.parent / place / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(held(url))
 
-    kept = DRIVEN["claude"].variables("")
-    kept.pop("ANTHROPIC_BASE_URL")
-    one = replace(DRIVEN["claude"], variables=lambda _: kept, set_up=set_up)
-    came = drive(one, tmp_path, through=True)
+    kept = {key: value for key, value in known.variables("").items() if key != variable}
+    came = drive(replace(known, variables=lambda _: kept, set_up=set_up), tmp_path)
     assert (came.status, len(came.main)) == (0, TURNS + 1), came.said
-    if place.startswith("home"):
+    if place == "home":
         assert len(came.records) == TURNS + 1
         assert "is asked to go through" in came.said
     else:
         assert came.records == []
-        assert f"is started as it is ({tmp_path / place} sets ANTHROPIC_BASE_URL" in came.said
+        assert str(tmp_path / place / file) in came.said.partition("\n")[0]
 
 
 @talkers

@@ -424,6 +424,9 @@ def _aider_files(context: LaunchContext) -> dict[str, FileVariable]:
     lookup = aider_lookup(context.environ, context.working_dir, given)
     names = [name for group in _AIDER_GROUPS for name in group.names]
     filed = {name: found for name in names if (found := lookup(name)) is not None}
+    for name, found in filed.items():
+        if context.environ.get(name, "").strip() == found.value:  # the user's own choice as well
+            filed[name] = replace(found, is_trusted=is_http_url(found.value))
     if _AIDER_VARIABLE not in filed and not context.environ.get(_AIDER_VARIABLE):
         configured = aider_config_url(context.environ, context.working_dir)
         if configured is not None:
