@@ -425,6 +425,24 @@ def test_qwens_own_option_is_put_right(tmp_path: Path, flag: str):
     assert found.upstreams["openai"].origin == "http://said"
 
 
+@pytest.mark.parametrize(
+    ("words", "settings", "world"),
+    [
+        (("--proxy", "http://p"), {}, {}),
+        ((), {"proxy": "http://p"}, {}),
+        ((), {}, {"https_proxy": "http://p", "NO_PROXY": "127.0.0.1"}),
+    ],
+)
+def test_qwen_behind_an_http_proxy_is_left_as_it_is(
+    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], world: dict[str, str]
+):
+    """It asks that proxy for every host, which cannot know of this machine."""
+    files = {".qwen/settings.json": settings}
+    given, found = setup(tmp_path, "qwen", *words, files=files, **world)
+    assert (given, found.environment, found.applied) == (("qwen", *words), {}, ())
+    assert "HTTP proxy" in found.note
+
+
 def entries(*urls: str) -> dict[str, Any]:
     return {"openai": [{"id": f"m{at}", "baseUrl": url} for at, url in enumerate(urls)]}
 

@@ -51,6 +51,7 @@ class Driven:
     upstream: str = ""  # the one that respool is told of, where the agent's own settings name none
     named: Callable[[dict[str, Any]], str] = main_or_sub  # the conversation of a request
     maker: str = ""  # the host of its maker's, which it finds on this machine
+    prefix: str = ""  # the path of that host; set where respool is told of it as the upstream
     expand: str = ""  # its name of the tool that gives originals back; "": it takes none
 
 
@@ -92,6 +93,13 @@ def _chatgpt_set_up(home: Path, url: str) -> None:
     write_settings(home / ".codex" / "auth.json", login)
     # Whatever else it asks ChatGPT for is asked on this machine.
     (home / ".codex" / "config.toml").write_text(f'chatgpt_base_url = "{url}/backend-api/"\n')
+
+
+def _chatgpt_there_set_up(home: Path, url: str) -> None:
+    """A login, and the address of ChatGPT's on this machine: else it would look for a workspace."""
+    _chatgpt_set_up(home, url)
+    with (home / ".codex" / "config.toml").open("a") as file:
+        file.write(f'openai_base_url = "{url}/backend-api/codex"\n')
 
 
 def _opencode_set_up(home: Path, url: str, package: str = "@ai-sdk/openai-compatible") -> None:
@@ -333,6 +341,11 @@ DRIVEN: dict[str, Driven] = {
     ),
 }  # fmt: skip
 
+LOGGED_IN = {
+    "codex, ChatGPT's login": replace(
+        DRIVEN["codex, ChatGPT's login"], set_up=_chatgpt_there_set_up, upstream=""
+    )
+}
 # Agents that go to their makers' own host, as they would without any setting.
 _QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
 AT_MAKER: dict[str, Driven] = {
@@ -347,9 +360,6 @@ AT_MAKER: dict[str, Driven] = {
         maker="api.anthropic.com",
     ),
     "codex": replace(DRIVEN["codex, its own provider"], upstream="", maker="api.openai.com"),
-    "codex, ChatGPT's login": replace(
-        DRIVEN["codex, ChatGPT's login"], upstream="", maker="chatgpt.com"
-    ),
     "opencode": replace(
         DRIVEN["opencode, its own provider"], upstream="", maker="api.anthropic.com"
     ),
@@ -363,6 +373,8 @@ AT_MAKER: dict[str, Driven] = {
         DRIVEN["qwen"],
         variables=lambda _: {"OPENAI_API_KEY": "none", "OPENAI_MODEL": "qwen3-coder"},
         maker="dashscope.aliyuncs.com",
+        upstream="openai",
+        prefix="/compatible-mode/v1",
     ),
     "continue": replace(
         DRIVEN["continue, Claude"],
@@ -507,7 +519,8 @@ def drive(
         upstream = Expanding({"main": answers}, one.named)
         upstream.store, upstream.expand = store, one.expand
     world = _world(one, home, store)
-    if one.maker:
+    proxied = one.maker and not (through and one.prefix)
+    if proxied:
         authority = Authority()
         upstream.tls[one.maker] = authority.context(folder, one.maker)
         trusted = str(authority.write(folder / "authority.pem"))
@@ -516,8 +529,8 @@ def drive(
     try:
         url = f"http://127.0.0.1:{server.server_port}"
         one.set_up(home, url)
-        world |= {**one.variables(url), **({"HTTPS_PROXY": url} if one.maker else {})}
-        told = ("--upstream", f"{one.upstream}={url}") if one.upstream else ()
+        world |= {**one.variables(url), **({"HTTPS_PROXY": url} if proxied else {})}
+        told = ("--upstream", f"{one.upstream}={url}{one.prefix}") if one.upstream else ()
         respool = (sys.executable, "-m", "respool", "run", *told, *options, "--")
         began = time.monotonic()
         done = subprocess.run(

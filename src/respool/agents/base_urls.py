@@ -391,6 +391,20 @@ def _qwen_models_in(lists: Mapping[str, Any]) -> Iterator[QwenModel]:
                 yield QwenModel(kind, at, AgentProvider(id, upstream, url, versioned))
 
 
+def qwen_proxy(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """Setting by which Qwen Code sends everything to an HTTP proxy; empty: none.
+
+    It leaves no host out, so such a proxy would be asked for this machine.
+    """
+    settings = read_object(config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json")
+    if flag_value(arguments, "--proxy"):
+        return "--proxy"
+    if as_text(settings.get("proxy")):
+        return "proxy in its settings"
+    names = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
+    return next((name for name in names if environ.get(name)), "")
+
+
 def qwen_login(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
     """Login of Qwen Code that has no base URL setting; empty: it uses a key for one that has."""
     settings = read_object(config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json")

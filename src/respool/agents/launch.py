@@ -44,6 +44,7 @@ from .base_urls import (
     pi_providers,
     qwen_login,
     qwen_models,
+    qwen_proxy,
 )
 from .pi_extension import pi_expand_tool
 from .settings_files import (
@@ -348,6 +349,9 @@ def _set_up_qwen(context: LaunchContext) -> LaunchSetup:
     login = qwen_login(context.environ, context.arguments)
     if login and login not in [one.kind for one in models]:
         note = f"with {login} its requests do not come through respool"
+        return LaunchSetup(agent="Qwen Code", arguments=context.arguments, note=note)
+    if proxy := qwen_proxy(context.environ, context.arguments):
+        note = f"by {proxy} it sends all requests to an HTTP proxy, none to this machine"
         return LaunchSetup(agent="Qwen Code", arguments=context.arguments, note=note)
     said = flag_value(context.arguments, *_QWEN_FLAGS)
     world = {**context.environ, _QWEN_VARIABLE: said} if said else context.environ
