@@ -323,6 +323,7 @@ async def of_three(
             fields = {
                 name: replace(getattr(places, name), is_custom=False)
                 for name in places.__struct_fields__
+                if name != "named"
             }
             places = Upstreams(**fields)
         options = ServerOptions(port=0, upstreams=places, token=token)

@@ -6,7 +6,7 @@ import pytest
 
 from respool.proxy.app import endpoint_for, is_own
 from respool.proxy.asgi import ProxyError, Request
-from respool.proxy.router import Route, route_for, route_of
+from respool.proxy.router import Route, route_for, route_of, select_upstream
 from respool.proxy.server_options import (
     ServerOptions,
     StartupError,
@@ -151,6 +151,22 @@ def test_no_key_reaches_another_providers_host():
     assert route_for(asked, Upstreams()) == (Route("anthropic"), Upstreams().anthropic)
     chosen = upstreams_of(["openai-chat=http://localhost:4000"])  # the user says where it goes
     assert route_for(asked, chosen) == (Route("openai", "openai-chat"), chosen.openai_chat)
+
+
+GATE = Upstream("http://gate", "/v1", is_custom=True, replaces_version=True)
+
+
+@pytest.mark.parametrize(("method", "path", "route"), ROUTES)
+def test_an_upstream_is_reached_by_its_name(method: str, path: str, route: Route):
+    ups = upstreams_of(["openai-chat=http://chosen"], named={"a.gate": GATE, "b": "openai-chat"})
+    for name, there in (("a.gate", GATE), ("b", ups.openai_chat)):
+        asked = request(method, f"/respool-upstream/{name}{path}", authorization="Bearer k")
+        plain, found, upstream = select_upstream(asked, ups)
+        assert (plain.path, found, upstream) == (path, route, there)
+    asked = request(method, path)
+    assert select_upstream(asked, ups) == (asked, *route_for(asked, ups))
+    with pytest.raises(ProxyError, match="no upstream with the name"):
+        select_upstream(request(method, f"/respool-upstream/none{path}"), ups)
 
 
 JOINS = [

@@ -69,7 +69,7 @@ class _WarningCollector(logging.Handler):
 @click.option(
     "--no-mcp",
     is_flag=True,
-    help="Do not register respool's MCP server with Claude Code or Codex for the run.",
+    help="Do not register respool's MCP server with the agent for the run.",
 )
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @policy_options
@@ -86,9 +86,9 @@ def run(
 ) -> None:
     """Run a command with a proxy of its own in front of its provider.
 
-    Claude Code, Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are
-    known by their names; any other command gets the usual variables. Requests go on to the base
-    URL that was set before. The exit status is the command's.
+    Claude Code, Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, Continue, aider and
+    mini-swe-agent are known by their names; any other command gets the usual variables. Requests
+    go on to the base URL that was set before. The exit status is the command's.
     """
     with require_server():
         # lazily: no other command needs the server
@@ -158,7 +158,7 @@ def _run(
         Path.cwd(),
         mcp_command=launch.mcp_command,
     )
-    going = upstreams_of(launch.upstreams, setup.upstreams)
+    going = upstreams_of(launch.upstreams, setup.upstreams, setup.named)
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, warnings = RunTotals(), _WarningCollector()

@@ -19,6 +19,7 @@ UpstreamName = Literal["anthropic", "openai", "openai-chat", "openai-responses",
 
 _NAMES: tuple[UpstreamName, ...] = get_args(UpstreamName)
 _NONE: Final[Mapping[UpstreamName, Upstream]] = {}
+_NONE_NAMED: Final[Mapping[str, Upstream | UpstreamName]] = {}
 _VERSION = re.compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
 
 
@@ -51,13 +52,26 @@ class Upstream(msgspec.Struct, frozen=True):
 
 
 class Upstreams(msgspec.Struct, frozen=True):
-    """The upstream of each format, and of each provider for all other requests."""
+    """The upstream of each format, and of each provider for all other requests.
+
+    More of them are reached by name: a base URL ends with /respool-upstream/NAME.
+    """
 
     anthropic: Upstream = Upstream("https://api.anthropic.com")
     openai: Upstream = Upstream("https://api.openai.com")
     openai_chat: Upstream = Upstream("https://api.openai.com")
     openai_responses: Upstream = Upstream("https://api.openai.com")
     gemini: Upstream = Upstream("https://generativelanguage.googleapis.com")
+    named: dict[str, Upstream] = {}
+
+    def all(self) -> tuple[Upstream, ...]:
+        """Every upstream, those with a name included."""
+        fixed = (self.anthropic, self.openai, self.openai_chat, self.openai_responses, self.gemini)
+        return (*fixed, *self.named.values())
+
+    def of_name(self, name: UpstreamName) -> Upstream:
+        """The upstream of a format or a provider."""
+        return cast(Upstream, getattr(self, name.replace("-", "_")))
 
     def of_format(self, format: FormatName) -> Upstream:
         """The upstream of requests in this format."""
@@ -65,7 +79,7 @@ class Upstreams(msgspec.Struct, frozen=True):
 
     def of_provider(self, provider: Provider) -> Upstream:
         """The upstream of other requests that bring this provider's key."""
-        return cast(Upstream, getattr(self, provider))
+        return self.of_name(provider)
 
 
 PROVIDERS: Final[dict[FormatName, Provider]] = {
@@ -77,11 +91,14 @@ PROVIDERS: Final[dict[FormatName, Provider]] = {
 
 
 def upstreams_of(
-    chosen: Iterable[str], found: Mapping[UpstreamName, Upstream] = _NONE
+    chosen: Iterable[str],
+    found: Mapping[UpstreamName, Upstream] = _NONE,
+    named: Mapping[str, Upstream | UpstreamName] = _NONE_NAMED,
 ) -> Upstreams:
     """Upstreams by options such as openai-chat=https://host/v1; the rest are the providers' own.
 
-    `found` are those in a client's own settings. They count where no option names another.
+    `found` are those in a client's own settings. They count where no option names another. `named`
+    are those with a path of their own: an upstream, or the one of a format.
     """
     given: dict[str, Upstream] = {}
     for text in chosen:
@@ -106,7 +123,13 @@ def upstreams_of(
         given = {"openai-chat": openai, "openai-responses": openai, **given}
     if openai is not None:
         given["openai"] = openai
-    return Upstreams(**{name.replace("-", "_"): one for name, one in given.items()})
+    made: Upstreams = msgspec.structs.replace(
+        Upstreams(), **{name.replace("-", "_"): one for name, one in given.items()}
+    )
+    reached = {
+        name: one if isinstance(one, Upstream) else made.of_name(one) for name, one in named.items()
+    }
+    return msgspec.structs.replace(made, named=reached)
 
 
 def base_urls_of(chosen: Iterable[str]) -> dict[UpstreamName, Upstream]:
