@@ -43,7 +43,12 @@ from respool.agents.service import (
     systemd_units,
 )
 from respool.agents.settings_edits import UneditableSettings
-from respool.proxy.server_options import Upstreams, base_urls_of, upstreams_of
+from respool.proxy.server_options import (
+    Upstreams,
+    read_upstreams,
+    upstream_at,
+    upstreams_of,
+)
 
 PROXY = "http://127.0.0.1:7733"
 GATEWAY = "https://gateway.example/llm"
@@ -62,9 +67,22 @@ class Case:
 
 ANTHROPIC = "https://api.anthropic.com"
 OPENAI = "https://api.openai.com"
+NAMED = f"{PROXY}/respool-upstream/gateway.example"
 URL, URL_V1 = f'"{PROXY}"', f'"{PROXY}/v1"'
 FIRST_PARTY = '"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"'
 CODEX = f'[model_providers.g]\nname = "g"\nbase_url = "{GATEWAY}" # ours\n'
+CONTINUE = f"""\
+# mine
+name: mine
+models:
+  - name: one
+    provider: openai
+    apiBase: {GATEWAY} # ours
+    model: m
+  - name: two
+    provider: anthropic
+    model: claude-sonnet-4-5
+"""
 CASES = [
     Case(
         "claude",
@@ -97,8 +115,8 @@ CASES = [
     Case("opencode",
          {".config/opencode/opencode.json":
           f'{{"provider": {{"anthropic": {{"options": {{"baseURL": "{GATEWAY}/v1"}}}}}}}}'},
-         {".config/opencode/plugin/respool.js": [f'"anthropic": {URL_V1}', "healthz"]},
-         {"anthropic": f"{GATEWAY}/v1"}),
+         {".config/opencode/plugin/respool.js": [f'"anthropic": "{NAMED}/v1"', "healthz"]},
+         {"named/gateway.example": f"{GATEWAY}/v1"}),
     Case("pi", {}, {".pi/agent/extensions/respool.ts": ['"anthropic", {"baseUrl": ' + URL]},
          {"anthropic": ANTHROPIC}),
     Case("gemini", {".gemini/.env": f"GEMINI_API_KEY=x\nGOOGLE_GEMINI_BASE_URL={GATEWAY}\n"},
@@ -108,12 +126,17 @@ CASES = [
     Case("gemini", {".env": "GEMINI_API_KEY=x"}, {".env": [f"x\nGOOGLE_GEMINI_BASE_URL={PROXY}\n"]},
          {"gemini": "https://generativelanguage.googleapis.com"}),
     Case("qwen", {".qwen/settings.json": f'{{\n\t"env": {{"OPENAI_BASE_URL": "{GATEWAY}"}}\n}}\n'},
-         {".qwen/settings.json": [f'"OPENAI_BASE_URL": {URL_V1}']}, {"openai_chat": GATEWAY}),
+         {".qwen/settings.json": [f'"OPENAI_BASE_URL": "{NAMED}/v1"', '"respool"']},
+         {"named/gateway.example": GATEWAY}),
     Case("qwen", {".qwen/.env": f"OPENAI_BASE_URL={GATEWAY}\n"},
-         {".qwen/.env": [f"OPENAI_BASE_URL={PROXY}/v1"]}, {"openai_chat": GATEWAY}),
+         {".qwen/.env": [f"OPENAI_BASE_URL={NAMED}/v1"]}, {"named/gateway.example": GATEWAY}),
     Case("mini", {".config/mini-swe-agent/.env": f"OPENAI_BASE_URL={GATEWAY}\n"},
          {".config/mini-swe-agent/.env": [f"OPENAI_BASE_URL={PROXY}/v1", "ANTHROPIC_BASE_URL"]},
          {"openai_chat": GATEWAY, "anthropic": ANTHROPIC}),
+    Case("cn", {".continue/config.yaml": CONTINUE},
+         {".continue/config.yaml":
+          [f'apiBase: "{NAMED}/v1" # ours', f'apiBase: "{PROXY}/v1"', "guard.sh"]},
+         {"named/gateway.example": GATEWAY, "anthropic": ANTHROPIC}),
     Case("aider", {".aider.conf.yml": "# mine\nmodel: gpt-5\n"},
          {".aider.conf.yml": [f"# mine\nmodel: gpt-5\nopenai-api-base: {PROXY}/v1\n"]},
          {"openai_chat": OPENAI}),
@@ -122,6 +145,8 @@ cases = pytest.mark.parametrize("case", CASES)
 
 
 def plan_for(case: Case, folder: Path) -> InstallPlan:
+    if case.agent == "cn":
+        pytest.importorskip("yaml", reason="Continue's configuration needs PyYAML")
     home, scratch = folder / "home", folder / "scratch"
     scratch.mkdir(exist_ok=True)
     home.mkdir(exist_ok=True)
@@ -164,8 +189,9 @@ def test_an_agent_is_pointed_at_the_proxy_and_its_requests_go_on_as_before(
             assert tomllib.loads(written)
     merged = merge_upstreams({plan.label: (plan.upstreams, plan.uses)})
     for name, url in case.goes_on.items():
-        assert name in plan.uses
-        upstream = getattr(merged, name)
+        _, is_named, key = name.partition("named/")
+        assert is_named or name in plan.uses
+        upstream = merged.named[key] if is_named else getattr(merged, name)
         assert upstream.origin + upstream.prefix == url
     assert (FIRST_PARTY in str(contents(tmp_path / "home"))) == (
         case.agent == "claude" and case.goes_on == {"anthropic": ANTHROPIC}
@@ -192,7 +218,7 @@ def test_undo_keeps_what_was_edited_since(case: Case, tmp_path: Path):
     home = tmp_path / "home"
     for record in records:
         file = Path(record.file)
-        if record.edits:
+        if record.edits or record.backup:
             file.write_bytes(_edited(file))
     for record in reversed(records):
         undo(record, tmp_path / "state")
@@ -200,7 +226,7 @@ def test_undo_keeps_what_was_edited_since(case: Case, tmp_path: Path):
     assert not any(PROXY.encode() in data or b"guard.sh" in data for data in left.values())
     for record in records:
         name = str(Path(record.file).relative_to(home))
-        if record.edits:
+        if record.edits or record.backup:
             assert b"later" in left[name]
             for line in case.files.get(name, "").splitlines():
                 assert line.rstrip("{}, ") in left[name].decode().replace('"later": 1,', "")
@@ -211,7 +237,7 @@ def _edited(file: Path) -> bytes:
     match file.suffix or file.name:
         case ".json":
             return data.replace(b"{", b'{"later": 1,', 1)
-        case ".toml" | ".yml" | ".env":
+        case ".toml" | ".yml" | ".yaml" | ".env":
             return data + b"# later\n"
         case _:
             raise AssertionError(file)
@@ -239,7 +265,7 @@ def test_the_guard_script_takes_the_proxy_out_without_python(
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     (state / "direct.tsv").write_text(direct_table(state, [agent]))
-    routed = [one for one in records if any(edit.direct for edit in one.edits)]
+    routed = [one for one in records if one.direct]
     for record in routed if edited else []:
         Path(record.file).write_bytes(_edited(Path(record.file)))
     subprocess.run(["/bin/sh", service.guard, "direct"], check=True, env={"PATH": "/usr/bin:/bin"})
@@ -251,7 +277,7 @@ def test_the_guard_script_takes_the_proxy_out_without_python(
             continue
         assert after is not None
         assert PROXY.encode() not in after
-        assert all(edit.direct.encode() in after for edit in record.edits if edit.direct)
+        assert all(url.encode() in after for url in record.direct.values())
     assert is_in_force(agent) == (not routed)
 
 
@@ -261,9 +287,13 @@ def test_claude_codes_plugin_brings_the_server_itself(tmp_path: Path):
     assert {edit.file.name for edit in plan.edits} == {"settings.json"}
 
 
+MODELS = json.dumps(
+    {"modelProviders": {"openai": [{"id": "m", "name": "m", "baseUrl": GATEWAY, "envKey": "K"}]}}
+)
 REFUSED: list[tuple[str, dict[str, str], dict[str, str], str]] = [
     ("copilot", {}, {}, "respool run -- copilot"),
-    ("cn", {}, {}, "apiBase"),
+    ("cn", {}, {}, "names no models that can be read"),
+    ("qwen", {".qwen/settings.json": MODELS}, {}, "respool run -- qwen"),
     ("emacs", {}, {}, "known are claude"),
     ("gemini", {}, {}, "with an API key, not with a Google login"),
     ("gemini", {}, {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": GATEWAY}, "overrides its"),
@@ -305,7 +335,8 @@ def test_every_agent_that_can_be_installed_is_in_the_table():
 
 def test_agents_with_different_upstreams_need_different_ports():
     uses = ("openai", "openai_responses")
-    chatgpt = upstreams_of((), base_urls_of(["openai=https://chatgpt.com/backend-api/codex"]))
+    url = "https://chatgpt.com/backend-api/codex"
+    chatgpt = upstreams_of((), {"openai": upstream_at(url, replaces_version=True)})
     with pytest.raises(CannotInstall, match="--port takes another one"):
         merge_upstreams({"Qwen Code": (Upstreams(), ("openai",)), "Codex": (chatgpt, uses)})
     merged = merge_upstreams({"Codex": (chatgpt, uses), "Claude": (Upstreams(), ("anthropic",))})
@@ -319,20 +350,18 @@ def test_agents_with_different_upstreams_need_different_ports():
 def strange_service(folder: Path) -> Service:
     strange = folder / "a b'c%d$e"
     strange.mkdir()
-    upstreams = upstreams_of(
-        ("anthropic=https://gateway/a;b",), base_urls_of(["openai=https://host/x"])
-    )
+    other = upstream_at("https://host/x", replaces_version=True)
+    upstreams = upstreams_of(("anthropic=https://gateway/a;b",), {"openai": other}, {"x": other})
     return Service(7733, "/opt/my python", strange, upstreams, {"HTTPS_PROXY": "http://u:p'@h"})
 
 
 def test_the_options_of_the_service_are_its_upstreams(tmp_path: Path):
     service = strange_service(tmp_path)
+    for file, (text, _) in service_files(service).items():
+        file.write_text(text)
     words = serve_words(service)
-    pairs = list(pairwise(words))
-    given = [value for option, value in pairs if option == "--upstream"]
-    bases = [value for option, value in pairs if option == "--base-url"]
-    made = upstreams_of(given, base_urls_of(bases))
-    assert made == service.upstreams
+    named = dict(pairwise(words))["--upstreams"]
+    assert read_upstreams(Path(named)) == service.upstreams
 
 
 def test_units_are_valid_for_systemd(tmp_path: Path):

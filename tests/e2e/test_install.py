@@ -199,7 +199,8 @@ def environment(folder: Path) -> None:
     packages = Path(sysconfig.get_path("purelib"))
     own = folder / packages.relative_to(ENVIRONMENT)
     own.mkdir(parents=True)
-    (own / "all.pth").write_text(f"{SOURCE}\n{packages}\n")
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    (own / "all.pth").write_text("\n".join([str(SOURCE), str(packages), *given, ""]))
     (folder / "bin" / "python").symlink_to(Path(sys.executable).resolve())
 
 

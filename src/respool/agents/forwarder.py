@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # only there: Python 3.8 cannot make these types when it runs
     from collections.abc import Iterator
 
     Upstream = dict[str, Any]  # origin, prefix, replaces_version
-    Upstreams = dict[str, Upstream]  # by the name of a format or provider
+    Upstreams = dict[str, Upstream]  # by the name of a format or provider; and `named`
 
 TIMEOUT = 600.0  # seconds without a byte from upstream
 CHUNK = 65_536
@@ -43,6 +43,7 @@ PATHS = (
     (re.compile(r"/v1(?:alpha|beta)?/models/[^/:]+:"), "gemini"),
 )
 VERSION = re.compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
+NAMED = re.compile(r"/respool-upstream/([^/]+)")  # an upstream that a base URL names
 TOKEN_PREFIX = re.compile(r"/respool-token/([^/]+)")
 
 
@@ -56,6 +57,15 @@ def route(path: str, query: str, headers: Any) -> str:
     if headers.get("x-goog-api-key") or re.search(r"(?:^|&)key=", query):
         return "gemini"
     return "openai"
+
+
+def choose(upstreams: Upstreams, path: str, query: str, headers: Any) -> tuple[Upstream, str]:
+    """Upstream of a request, and its path there."""
+    found = NAMED.match(path)
+    known = upstreams.get("named", {})
+    if found and found.group(1) in known:
+        return known[found.group(1)], path[found.end() :]
+    return upstreams[route(path, query, headers)], path
 
 
 def target(upstream: Upstream, path: str, query: str) -> str:
@@ -122,7 +132,7 @@ class Forwarder(BaseHTTPRequestHandler):
             pass  # trailers
 
     def _forward(self, path: str, query: str, body: bytes) -> None:
-        upstream = self.upstreams[route(path, query, self.headers)]
+        upstream, path = choose(self.upstreams, path, query, self.headers)
         connection = connect(upstream["origin"])
         try:
             connection.putrequest(

@@ -17,21 +17,30 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import RespoolError
+from ..proxy.router import UPSTREAM_PREFIX
 from ..proxy.server_options import Upstream, Upstreams, upstream_at, upstreams_of
 from ..proxy.server_options import UpstreamName as Name
-from .base_urls import codex_provider, has_codex_server
+from .base_urls import (
+    MCP_SERVER,
+    QWEN_SYSTEM_VARIABLE,
+    codex_provider,
+    has_codex_server,
+    has_mcp_server,
+    mcp_entry,
+)
 from .launch import AGENT_COMMANDS, LaunchSetup, launch_environment, plan_launch
 from .settings_edits import Format, get_value
 from .settings_files import (
     as_object,
+    as_text,
     config_folder,
+    get_nested,
     is_present,
     mini_folder,
     read_object,
     read_text,
 )
 
-MCP_NAME: Final = "respool"
 Starter = Literal["hook", "mcp", "plugin", ""]  # what starts the proxy where no service does
 # Upstreams that an agent's requests may go to, by the name of its command.
 _USES: Final[dict[str, tuple[str, ...]]] = {
@@ -40,7 +49,8 @@ _USES: Final[dict[str, tuple[str, ...]]] = {
     "opencode": ("anthropic", "openai", "openai_chat", "openai_responses", "gemini"),
     "pi": ("anthropic", "openai", "openai_chat", "openai_responses", "gemini"),
     "gemini": ("gemini",),
-    "qwen": ("openai", "openai_chat"),
+    "qwen": (),  # it names its upstream in the path
+    "cn": ("anthropic", "openai", "openai_chat"),
     "aider": ("anthropic", "openai", "openai_chat"),
     "mini": ("anthropic", "openai", "openai_chat"),
 }
@@ -61,11 +71,12 @@ class SettingsEdit(Struct, frozen=True, kw_only=True):
     direct: str = ""  # for a base URL of the proxy's: the one that it stands for
 
 
-class OwnFile(Struct, frozen=True):
-    """A file that is respool's own, in an agent's folder."""
+class WholeFile(Struct, frozen=True):
+    """A file to write as a whole: respool's own, or settings that were edited elsewhere."""
 
     file: Path
     text: str
+    direct: dict[str, str] = {}  # base URLs of the proxy's, and those that they stand for
 
 
 class InstallContext(Struct, frozen=True):
@@ -81,6 +92,11 @@ class InstallContext(Struct, frozen=True):
         """The user's folder."""
         return config_folder(self.environ, "", "")
 
+    @property
+    def mcp_command(self) -> tuple[str, ...]:
+        """Command of the MCP server, which starts the proxy as well."""
+        return ("/bin/sh", str(self.guard), "mcp", "--expand-only")
+
 
 class InstallPlan(Struct, frozen=True, kw_only=True):
     """Changes that point one agent at the proxy, and where its requests went before."""
@@ -90,13 +106,13 @@ class InstallPlan(Struct, frozen=True, kw_only=True):
     upstreams: Upstreams
     uses: tuple[str, ...]  # names of the upstreams that its requests go to
     edits: tuple[SettingsEdit, ...] = ()
-    files: tuple[OwnFile, ...] = ()
+    files: tuple[WholeFile, ...] = ()
     starter: Starter = ""
     notes: tuple[str, ...] = ()
 
     def without_server(self) -> InstallPlan:
         """The same plan, without the MCP server."""
-        kept = tuple(edit for edit in self.edits if edit.keys[-1] != MCP_NAME)
+        kept = tuple(edit for edit in self.edits if edit.keys[-1] != MCP_SERVER)
         return replace(self, edits=kept, starter="" if self.starter == "mcp" else self.starter)
 
 
@@ -107,15 +123,20 @@ def plan_install(command: str, context: InstallContext) -> InstallPlan:
             f"There is no agent {command!r}; known are {', '.join(AGENT_COMMANDS)}."
         )
     _, setup = plan_launch(
-        [command], context.proxy_url, context.environ, context.scratch_dir, context.scratch_dir
+        [command],
+        context.proxy_url,
+        context.environ,
+        context.scratch_dir,
+        context.scratch_dir,
+        mcp_command=context.mcp_command if command in ("pi", "cn") else (),
     )
     label = setup.agent or command
     if command in _USES and not setup.applied:
         raise CannotInstall(f"{label} cannot be installed: {setup.note}.")
     plan = _AGENTS[command](context, setup)
     port = context.proxy_url.partition("://")[2].partition("/")[0]
-    looped = [name for name in plan.uses if getattr(plan.upstreams, name).origin.endswith(port)]
-    if looped:
+    used = [getattr(plan.upstreams, name) for name in plan.uses]
+    if any(one.origin.endswith(port) for one in (*used, *plan.upstreams.named.values())):
         raise CannotInstall(
             f"{label} is pointed at {context.proxy_url} already, and respool has no record of "
             "that. Take that base URL out of its settings first."
@@ -126,9 +147,10 @@ def plan_install(command: str, context: InstallContext) -> InstallPlan:
 def merge_upstreams(plans: Mapping[str, tuple[Upstreams, tuple[str, ...]]]) -> Upstreams:
     """Upstreams of one proxy for several agents; it has one for each format."""
     found: dict[str, tuple[str, Upstream]] = {}
+    named: dict[str, Upstream] = {}
     for label, (upstreams, uses) in plans.items():
-        for name in uses:
-            one: Upstream = getattr(upstreams, name)
+        fixed = {name: getattr(upstreams, name) for name in uses}
+        for name, one in {**fixed, **upstreams.named}.items():
             other, before = found.setdefault(name, (label, one))
             if before != one:
                 raise CannotInstall(
@@ -136,34 +158,37 @@ def merge_upstreams(plans: Mapping[str, tuple[Upstreams, tuple[str, ...]]]) -> U
                     f"is installed on the same port, to {before.origin}{before.prefix}. Give it a "
                     "proxy of its own: --port takes another one."
                 )
-    return Upstreams(**{name: one for name, (_, one) in found.items()})
+        named.update(upstreams.named)
+    every = {name: one for name, (_, one) in found.items() if name not in named}
+    return Upstreams(**every, named=named)
 
 
 def _plan(
-    command: str, setup: LaunchSetup, *, uses: tuple[str, ...] = (), **changes: Any
+    command: str, setup: LaunchSetup, *, uses: tuple[str, ...] | None = None, **changes: Any
 ) -> InstallPlan:
+    upstreams = upstreams_of((), setup.upstreams, setup.named)
+    if setup.named:  # what its settings say is in the paths; the rest goes to the makers
+        said = {name.replace("-", "_") for name in setup.upstreams}
+        uses = tuple(name for name in _USES[command] if name not in said)
+        upstreams = Upstreams(named=upstreams.named)
     return InstallPlan(
         command=command,
         label=setup.agent or command,
-        upstreams=upstreams_of((), setup.upstreams),
-        uses=uses or _USES[command],
+        upstreams=upstreams,
+        uses=_USES[command] if uses is None else uses,
         **changes,
     )
 
 
-def _direct_url(upstreams: Upstreams, name: Name, *, has_version: bool) -> str:
-    """Base URL that leads to an upstream without the proxy."""
-    one: Upstream = getattr(upstreams, name.replace("-", "_"))
-    version = {"gemini": "/v1beta"}.get(name, "/v1") if has_version and not one.is_custom else ""
-    return f"{one.origin}{one.prefix}{version}"
-
-
-def _server(context: InstallContext) -> dict[str, Any]:
-    """Registration of the MCP server, as most agents have it."""
-    return {"command": "/bin/sh", "args": [str(context.guard), *_MCP_WORDS]}
-
-
-_MCP_WORDS: Final = ("mcp", "--expand-only")
+def _direct_url(context: InstallContext, setup: LaunchSetup, url: str, name: Name) -> str:
+    """Base URL that a base URL of the proxy stands for."""
+    upstreams = upstreams_of((), setup.upstreams, setup.named)
+    version = url.removeprefix(context.proxy_url)
+    one: Upstream = upstreams.of_name(name)
+    if version.startswith(UPSTREAM_PREFIX):
+        named, _, rest = version.removeprefix(UPSTREAM_PREFIX).partition("/")
+        one, version = upstreams.named[named], f"/{rest}" if rest else ""
+    return f"{one.origin}{one.prefix}{'' if one.is_custom else version}"
 
 
 # --- agents with a base URL in their settings --------------------------------------------------
@@ -176,7 +201,7 @@ def _plan_claude(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     home = Path(context.environ.get("CLAUDE_CONFIG_DIR") or context.home)
     upstreams = upstreams_of((), setup.upstreams)
     variables = {"ANTHROPIC_BASE_URL": context.proxy_url, **launch_environment(setup, upstreams)}
-    before = _direct_url(upstreams, "anthropic", has_version=False)
+    before = _direct_url(context, setup, context.proxy_url, "anthropic")
     edits = [
         SettingsEdit(
             file=settings,
@@ -196,20 +221,23 @@ def _plan_claude(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     )
     plugins = as_object(read_object(settings).get("enabledPlugins"))
     if not any(name.startswith("respool@") and used for name, used in plugins.items()):
-        server: dict[str, Any] = {"type": "stdio", **_server(context), "env": {}}
-        edits.append(_mcp_edit(home / ".claude.json", server))  # else the plugin brings it
+        edits += _mcp_edits(context, "claude", home / ".claude.json")  # else the plugin brings it
     return _plan("claude", setup, edits=tuple(edits), starter="hook")
 
 
-def _mcp_edit(file: Path, server: dict[str, Any]) -> SettingsEdit:
-    return SettingsEdit(file=file, format="json", keys=("mcpServers", MCP_NAME), value=server)
+def _mcp_edits(context: InstallContext, agent: str, file: Path) -> list[SettingsEdit]:
+    """Edit that registers the MCP server, unless the user has one of that name."""
+    if has_mcp_server(agent, context.environ, context.scratch_dir):
+        return []
+    server = mcp_entry(agent, context.mcp_command)
+    return [SettingsEdit(file=file, format="json", keys=("mcpServers", MCP_SERVER), value=server)]
 
 
 def _plan_codex(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     """Plan for Codex: the base URL of its provider, and an MCP server that it waits for."""
     file = config_folder(context.environ, "CODEX_HOME", ".codex") / "config.toml"
     provider = codex_provider(context.environ, ())
-    upstreams = upstreams_of((), setup.upstreams)
+    url = f"{context.proxy_url}/v1"
     keys = tuple(provider.id.split("."))
     if len(keys) > 1:  # a provider's name may have dots
         keys = (keys[0], ".".join(keys[1:-1]), keys[-1])
@@ -218,15 +246,14 @@ def _plan_codex(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
             file=file,
             format="toml",
             keys=keys,
-            value=f"{context.proxy_url}/v1",
-            direct=_direct_url(upstreams, "openai", has_version=True),
+            value=url,
+            direct=_direct_url(context, setup, url, "openai"),
         )
     ]
-    if not has_codex_server(context.environ, (), MCP_NAME):
+    if not has_codex_server(context.environ, (), MCP_SERVER):
+        server = mcp_entry("codex", context.mcp_command)
         edits.append(
-            SettingsEdit(
-                file=file, format="toml", keys=("mcp_servers", MCP_NAME), value=_server(context)
-            )
+            SettingsEdit(file=file, format="toml", keys=("mcp_servers", MCP_SERVER), value=server)
         )
     return _plan("codex", setup, edits=tuple(edits), starter="mcp")
 
@@ -235,7 +262,6 @@ def _variable_edits(
     context: InstallContext, setup: LaunchSetup, file: Path, format: Format = "env"
 ) -> list[SettingsEdit]:
     """Edits that set an agent's variables in a file; its environment would override that."""
-    upstreams = upstreams_of((), setup.upstreams)
     for name in setup.environment:
         if context.environ.get(name, "").strip():
             raise CannotInstall(
@@ -248,7 +274,7 @@ def _variable_edits(
             format=format,
             keys=(name,) if format == "env" else ("env", name),
             value=url,
-            direct=_direct_url(upstreams, _upstream_of(name), has_version=url.endswith("/v1")),
+            direct=_direct_url(context, setup, url, _upstream_of(name)),
         )
         for name, url in setup.environment.items()
     ]
@@ -268,15 +294,15 @@ def _plan_gemini(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
         file = home / ".env"  # a new file would hide it
     settings = home / ".gemini" / "settings.json"
     edits = _variable_edits(context, setup, file)
-    edits += [_session_hook(context, settings, 30_000), _mcp_edit(settings, _server(context))]
+    edits += [_session_hook(context, settings), *_mcp_edits(context, "gemini", settings)]
     note = f"A project's own .env is read in place of {file}: its sessions go straight to Google."
     return _plan("gemini", setup, edits=tuple(edits), starter="hook", notes=(note,))
 
 
-def _session_hook(context: InstallContext, file: Path, timeout: int) -> SettingsEdit:
+def _session_hook(context: InstallContext, file: Path) -> SettingsEdit:
     """Hook at the start of a session; it says nothing, as its output would be shown."""
     command = f"/bin/sh {json.dumps(str(context.guard))} start"
-    hook = {"name": "respool", "type": "command", "command": command, "timeout": timeout}
+    hook = {"name": "respool", "type": "command", "command": command, "timeout": 30_000}
     return SettingsEdit(
         file=file,
         format="json",
@@ -288,6 +314,11 @@ def _session_hook(context: InstallContext, file: Path, timeout: int) -> Settings
 
 def _plan_qwen(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     """Plan for Qwen Code: a variable in its settings or its `.env`, a hook and an MCP server."""
+    if QWEN_SYSTEM_VARIABLE in setup.environment:
+        raise CannotInstall(
+            "Qwen Code has models with base URLs of their own (modelProviders in its settings), "
+            "which are not changed for good: use respool run -- qwen."
+        )
     folder = config_folder(context.environ, "QWEN_HOME", ".qwen")
     settings = folder / "settings.json"
     texts = {file: read_text(file) for file in (folder / ".env", context.home / ".env")}
@@ -297,7 +328,7 @@ def _plan_qwen(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
         if held
         else _variable_edits(context, setup, settings, "json")
     )
-    edits += [_session_hook(context, settings, 30_000), _mcp_edit(settings, _server(context))]
+    edits += [_session_hook(context, settings), *_mcp_edits(context, "qwen", settings)]
     return _plan("qwen", setup, edits=tuple(edits), starter="hook")
 
 
@@ -318,13 +349,13 @@ def _plan_aider(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     file, key = context.home / ".aider.conf.yml", "openai-api-base"
     before = str(get_value(read_text(file), "yaml", (key,)) or "")
     upstreams = {"openai": upstream_at(before, replaces_version=True, label=key)} if before else {}
-    setup = replace(setup, upstreams=upstreams)
+    setup, url = replace(setup, upstreams=upstreams), f"{context.proxy_url}/v1"
     edit = SettingsEdit(
         file=file,
         format="yaml",
         keys=(key,),
-        value=f"{context.proxy_url}/v1",
-        direct=_direct_url(upstreams_of((), setup.upstreams), "openai", has_version=True),
+        value=url,
+        direct=_direct_url(context, setup, url, "openai"),
     )
     note = "Models of Anthropic's go there straight; respool run -- aider takes them along."
     return _plan("aider", setup, uses=("openai", "openai_chat"), edits=(edit,), notes=(note,))
@@ -338,15 +369,13 @@ def _plan_opencode(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     content = json.loads(setup.environment["OPENCODE_CONFIG_CONTENT"])
     urls = {id: one["options"]["baseURL"] for id, one in content["provider"].items()}
     folder = config_folder(context.environ, "XDG_CONFIG_HOME", ".config") / "opencode" / "plugin"
-    server = {
-        "type": "local",
-        "command": ["/bin/sh", str(context.guard), *_MCP_WORDS],
-        "enabled": True,
-    }
+    server = mcp_entry("opencode", context.mcp_command)
     text = _PLUGIN.format(
         ask=_ask(context), urls=json.dumps(urls, indent=2), server=json.dumps(server, indent=2)
     )
-    return _plan("opencode", setup, files=(OwnFile(folder / "respool.js", text),), starter="plugin")
+    return _plan(
+        "opencode", setup, files=(WholeFile(folder / "respool.js", text),), starter="plugin"
+    )
 
 
 def _plan_pi(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
@@ -355,7 +384,7 @@ def _plan_pi(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     body = written.partition("{\n")[2]
     folder = config_folder(context.environ, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
     text = _EXTENSION.format(ask=_ask(context), body=body)
-    file = OwnFile(folder / "extensions" / "respool.ts", text)
+    file = WholeFile(folder / "extensions" / "respool.ts", text)
     return _plan("pi", setup, files=(file,), starter="plugin")
 
 
@@ -407,20 +436,39 @@ export default async function (pi) {{
 {body}"""
 
 
+def _plan_continue(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
+    """Plan for Continue: its configuration, as `respool run` copies it."""
+    from . import continue_config  # lazily: it needs a YAML parser
+
+    path = continue_config.continue_path(context.environ, context.scratch_dir, "")
+    config = continue_config.read_continue_config(path) if path else None
+    copied = continue_config.read_continue_config(context.scratch_dir / "config.yaml")
+    assert config is not None, "it was copied"
+    assert copied is not None, "it was copied"
+    urls = {
+        one.at: as_text(get_nested(copied.settings["models"][one.at], "apiBase"))
+        for one in config.models
+        if one.provider is not None
+    }
+    servers = [one for one in copied.servers if one not in config.servers]
+    text = continue_config.moved_continue_config(
+        config, urls, config.path.parent, servers[0] if servers else None
+    )
+    if text is None:
+        raise CannotInstall(f"{path} cannot be changed without other effects: use respool run.")
+    direct = {
+        url: _direct_url(context, setup, url, config.models[at].provider.upstream)  # pyright: ignore[reportOptionalMemberAccess]  # chosen by it
+        for at, url in urls.items()
+    }
+    return _plan("cn", setup, files=(WholeFile(config.path, text, direct),), starter="mcp")
+
+
 # --- agents that cannot be installed -----------------------------------------------------------
 
 
 def _refuse_copilot(_context: InstallContext, _setup: LaunchSetup) -> InstallPlan:
     raise CannotInstall(
         "Copilot has no setting for its base URL, only variables: respool run -- copilot sets them."
-    )
-
-
-def _refuse_continue(context: InstallContext, _setup: LaunchSetup) -> InstallPlan:
-    raise CannotInstall(
-        "Continue has a base URL for each model, which respool does not change. Set apiBase in its "
-        f"configuration to {context.proxy_url} (for OpenAI's models with /v1 behind it) and run "
-        "respool serve; or use respool run."
     )
 
 
@@ -434,6 +482,6 @@ _AGENTS: Final[dict[str, Callable[[InstallContext, LaunchSetup], InstallPlan]]] 
     "copilot": _refuse_copilot,
     "aider": _plan_aider,
     "mini": _plan_mini,
-    "cn": _refuse_continue,
+    "cn": _plan_continue,
 }
 INSTALLABLE: Final = tuple(_USES)

@@ -7,10 +7,11 @@ port with the files of its service.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +63,6 @@ class EditRecord(msgspec.Struct, frozen=True, kw_only=True):
     former: Any = None  # None: there was none
     depth: int = 0  # how many of the keys existed before
     is_item: bool = False
-    direct: str = ""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +72,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     before: bytes | None  # None: there was no such file
     after: bytes
     edits: tuple[EditRecord, ...] = ()
+    direct: dict[str, str] = {}  # base URLs of the proxy's, and those that they stand for
     mode: int = _PRIVATE  # of a new file
 
     @property
@@ -87,6 +88,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     backup: str = ""  # name of the copy of its former bytes; empty: there was no such file
     edits: tuple[EditRecord, ...] = ()
+    direct: dict[str, str] = {}
     folders: tuple[str, ...] = ()  # made for it, the innermost first
 
 
@@ -148,14 +150,20 @@ def plan_changes(plan: InstallPlan) -> list[FileChange]:
     """Changes of files that a plan leads to."""
     files = dict.fromkeys(edit.file for edit in plan.edits)
     changes = [_edited(file, [one for one in plan.edits if one.file == file]) for file in files]
-    own = [
-        FileChange(file=str(one.file), before=_read(one.file), after=one.text.encode(), mode=0o644)
+    whole = [
+        FileChange(
+            file=str(one.file),
+            before=_read(one.file),
+            after=one.text.encode(),
+            direct=one.direct,
+            mode=0o644,
+        )
         for one in plan.files
     ]
-    return [*changes, *own]
+    return [*changes, *whole]
 
 
-def _edited(file: Path, edits: Iterable[SettingsEdit]) -> FileChange:
+def _edited(file: Path, edits: Sequence[SettingsEdit]) -> FileChange:
     before = _read(file)
     try:
         text = (before or b"").decode("utf-8")
@@ -177,10 +185,15 @@ def _edited(file: Path, edits: Iterable[SettingsEdit]) -> FileChange:
                 former=None if edit.is_item else former,
                 depth=depth,
                 is_item=edit.is_item,
-                direct=edit.direct,
             )
         )
-    return FileChange(file=str(file), before=before, after=text.encode(), edits=tuple(made))
+    return FileChange(
+        file=str(file),
+        before=before,
+        after=text.encode(),
+        edits=tuple(made),
+        direct={str(edit.value): edit.direct for edit in edits if edit.direct},
+    )
 
 
 def _depth(text: str, edit: SettingsEdit) -> int:
@@ -214,11 +227,10 @@ def direct_table(folder: Path, records: Iterable[AgentRecord]) -> str:
     rows: list[str] = []
     for record in records:
         for file in record.files:
-            urls = {str(one.value): one.direct for one in file.edits if one.direct}
-            for ours in sorted(urls, key=len, reverse=True):  # a URL may begin with another one
+            for ours in sorted(file.direct, key=len, reverse=True):  # one may begin with another
                 former = str(folder / file.backup) if file.backup else "-"
                 written = str(folder / _written_name(file))
-                rows.append("\t".join((file.file, former, written, ours, urls[ours])))
+                rows.append("\t".join((file.file, former, written, ours, file.direct[ours])))
     return "".join(f"{row}\n" for row in rows)
 
 
@@ -233,11 +245,12 @@ def back_up(change: FileChange, folder: Path) -> FileRecord:
         digest=change.digest,
         backup="" if change.before is None else _backup_name(change),
         edits=change.edits,
+        direct=change.direct,
         folders=tuple(str(one) for one in file.parents if not one.exists()),
     )
     if change.before is not None:
         _write(folder / record.backup, change.before, _PRIVATE)
-    if any(edit.direct for edit in change.edits):
+    if change.direct or record.backup:
         _write(folder / _written_name(record), change.after, _PRIVATE)
     return record
 
@@ -265,10 +278,14 @@ def plan_undo(record: FileRecord, folder: Path) -> FileChange | None:
     if current is None:
         return None
     former = (folder / record.backup).read_bytes() if record.backup else None
-    if _digest(current) == record.digest or not record.edits:
+    if _digest(current) == record.digest or not (record.edits or record.backup):
         after = former
-    else:
+    elif record.edits:
         after = _without_edits(current, record)
+    else:
+        after = _without_lines(
+            current, (folder / _written_name(record)).read_bytes(), former or b""
+        )
     if after == current:
         return None
     return FileChange(file=record.file, before=current, after=after or b"")
@@ -290,10 +307,7 @@ def _is_file_in_force(record: FileRecord) -> bool:
     if current is None:
         return False
     text = current.decode("utf-8", "replace")
-    urls = [one for one in record.edits if one.direct]
-    with contextlib.suppress(UneditableSettings):
-        return all(get_value(text, one.format, one.keys) == one.value for one in urls)
-    return False
+    return all(url in text for url in record.direct)
 
 
 def _without_edits(current: bytes, record: FileRecord) -> bytes:
@@ -305,6 +319,20 @@ def _without_edits(current: bytes, record: FileRecord) -> bytes:
         except UneditableSettings as error:
             raise UneditableSettings(f"{record.file} is not changed: {error}.") from None
     return text.encode()
+
+
+def _without_lines(current: bytes, written: bytes, former: bytes) -> bytes:
+    """Take the lines that were written out of a file, and put the former ones back."""
+    lines, ours, theirs = (data.splitlines(keepends=True) for data in (current, written, former))
+    blocks = difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
+    for kind, start, end, first, last in reversed(blocks):
+        if kind == "equal":
+            continue
+        old, new = ours[start:end], theirs[first:last]
+        at = next((at for at in range(len(lines)) if lines[at : at + len(old)] == old), None)
+        if old and at is not None:
+            lines[at : at + len(old)] = new
+    return b"".join(lines)
 
 
 def _undone(text: str, edit: EditRecord) -> str:

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from ..errors import RespoolError
-from ..proxy.server_options import Upstream, Upstreams
+from ..proxy.server_options import Upstreams
 
 Manager = Literal["systemd", "launchd", "none"]
 PortState = Literal["free", "respool", "other"]
@@ -65,6 +65,11 @@ class Service(msgspec.Struct, frozen=True):
         """Script that starts the proxy."""
         return self.folder / "guard.sh"
 
+    @property
+    def upstreams_file(self) -> Path:
+        """File with the upstreams, which the proxy and the plain forwarder read."""
+        return self.folder / "upstreams.json"
+
 
 def kept_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the service needs of the environment at installation."""
@@ -78,13 +83,7 @@ def kept_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def serve_words(service: Service) -> list[str]:
     """Words of the command that serves: `serve` and its options."""
     words = ["serve", "--fail-open", "--quiet", "--port", str(service.port)]
-    default = Upstreams()
-    for name in default.__struct_fields__:
-        one: Upstream = getattr(service.upstreams, name)
-        if one != getattr(default, name):
-            option = "--base-url" if one.replaces_version else "--upstream"
-            words += [option, f"{name.replace('_', '-')}={one.origin}{one.prefix}"]
-    return words
+    return [*words, "--upstreams", str(service.upstreams_file)]
 
 
 def service_files(service: Service) -> dict[Path, tuple[str, int]]:
@@ -106,7 +105,7 @@ def service_files(service: Service) -> dict[Path, tuple[str, int]]:
     return {
         service.guard: (script, 0o700),
         service.folder / "forwarder.py": (forwarder, 0o600),
-        service.folder / "upstreams.json": (f"{upstreams}\n", 0o600),
+        service.upstreams_file: (f"{upstreams}\n", 0o600),
     }
 
 

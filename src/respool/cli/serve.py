@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,15 +81,15 @@ def _forward_only(
     *,
     port: int,
     upstreams: tuple[str, ...],
-    base_urls: tuple[str, ...],
+    upstreams_file: Path | None,
     **_unused: Any,
 ) -> None:
     """Serve the plain forwarder, and say why."""
     from ..agents.forwarder import inherited_socket
     from ..agents.forwarder import serve as forward
-    from ..proxy.server_options import base_urls_of, upstreams_of
+    from ..proxy.server_options import read_upstreams, upstreams_of
 
-    going = upstreams_of(upstreams, base_urls_of(base_urls))
+    going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
     why = error.format_message() if isinstance(error, click.ClickException) else str(error)
     click.echo(f"respool forwards requests as they come: {why}", err=True)
     forward(to_builtins(going), inherited_socket(), port, why)
@@ -106,11 +107,11 @@ def _forward_only(
 )
 @upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
 @click.option(
-    "--base-url",
-    "base_urls",
-    metavar="NAME=URL",
-    multiple=True,
-    help="As --upstream, with a URL that already includes the API's version or what stands for it.",
+    "--upstreams",
+    "upstreams_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="All upstreams in one JSON file, as respool install writes it; --upstream is not used.",
 )
 @observe_option
 @click.option(
@@ -134,7 +135,7 @@ def serve(  # noqa: PLR0913 - each is an option
     host: str,
     port: int,
     upstreams: tuple[str, ...],
-    base_urls: tuple[str, ...],
+    upstreams_file: Path | None,
     observe: bool,
     shared_store: bool,
     deadline: float,
@@ -155,7 +156,7 @@ def serve(  # noqa: PLR0913 - each is an option
         from ..proxy.server_options import (
             CompactionOptions,
             ServerOptions,
-            base_urls_of,
+            read_upstreams,
             upstreams_of,
             validated,
         )
@@ -164,7 +165,7 @@ def serve(  # noqa: PLR0913 - each is an option
     store_path()  # validate before announcing the address
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
-    going = upstreams_of(upstreams, base_urls_of(base_urls))
+    going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
     server = validated(ServerOptions(host, port, going, token))
     _raise_file_limit()
     with inherited_socket() or bind(server) as listening:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import urlsplit
 
@@ -132,18 +133,12 @@ def upstreams_of(
     return msgspec.structs.replace(made, named=reached)
 
 
-def base_urls_of(chosen: Iterable[str]) -> dict[UpstreamName, Upstream]:
-    """Upstreams by options such as openai=https://host/path: base URLs that include the version."""
-    found: dict[UpstreamName, Upstream] = {}
-    for text in chosen:
-        name, equals, url = text.partition("=")
-        if not equals or name not in _NAMES:
-            raise StartupError(
-                f"A base URL is written NAME=URL, where NAME is one of {', '.join(_NAMES)}; "
-                f"not {text!r}."
-            )
-        found[name] = upstream_at(url, replaces_version=True)
-    return found
+def read_upstreams(file: Path) -> Upstreams:
+    """Upstreams in a file of JSON, as `respool install` writes it."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Upstreams)
+    except (OSError, msgspec.DecodeError) as error:
+        raise StartupError(f"The upstreams in {file} cannot be read: {error}") from None
 
 
 def upstream_at(
