@@ -88,6 +88,7 @@ INSTALLED: dict[str, Driven] = {
             home / ".qwen" / "settings.json", {"env": {"OPENAI_BASE_URL": f"{url}/v1"}}
         ),
     ),
+    "continue": DRIVEN["continue"],
     "mini": replace(
         DRIVEN["mini"],
         variables=_without("mini", "OPENAI_BASE_URL"),
@@ -136,7 +137,13 @@ class Place:
     def install(self) -> str:
         how = "systemd" if self.name in NEED_SYSTEMD else "none"
         return self.respool(
-            "install", self.name, "--port", str(self.port), "--service", how, "--yes"
+            "install",
+            INSTALLED[self.name].command,
+            "--port",
+            str(self.port),
+            "--service",
+            how,
+            "--yes",
         )
 
     def stop(self) -> None:
@@ -185,7 +192,16 @@ class Place:
 
     def contents(self) -> dict[str, bytes]:
         """Every file of the agent's settings that respool may change."""
-        folders = (".claude", ".codex/config.toml", ".config", ".gemini", ".qwen", ".pi", ".aider")
+        folders = (
+            ".claude",
+            ".codex/config.toml",
+            ".config",
+            ".gemini",
+            ".qwen",
+            ".pi",
+            ".aider",
+            ".continue/config.yaml",
+        )
         found = [file for file in self.home.rglob("*") if file.is_file()]
         names = {str(file.relative_to(self.home)): file for file in found}
         names = {name: file for name, file in names.items() if file.suffix != ".orig"}
@@ -268,7 +284,7 @@ def test_an_installed_agent_comes_through_and_is_uninstalled_to_the_byte(name: s
         assert place.recorded(sent) == sent
         tools = str([taken.body.get("tools") for taken in place.upstream.received])
         assert "respool_expand" in tools or name not in HAVE_SERVER
-        place.respool("uninstall", name, "--yes")
+        place.respool("uninstall", INSTALLED[name].command, "--yes")
         after = place.contents()
         if name not in EDIT_THEIR_SETTINGS:
             assert {file: after.get(file) for file in before} == before
