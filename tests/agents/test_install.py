@@ -412,6 +412,21 @@ def test_the_guard_script_runs_in_any_shell(shell: str, tmp_path: Path):
     assert "usage" in done.stderr
 
 
+def test_the_tool_of_pis_extension_gets_an_original(tmp_path: Path):
+    """Its command is the guard script's, which passes the words on to `respool expand`."""
+    plan = plan_for(Case("pi", {}, {}, {}), tmp_path)
+    (file,) = plan.files
+    guard = tmp_path / "state" / "guard.sh"
+    assert f'["/bin/sh", "{guard}", "expand"]' in file.text
+    service = Service(7733, "/bin/echo", tmp_path / "state")
+    service.folder.mkdir()
+    for path, (text, _) in service_files(service).items():
+        path.write_text(text)
+    words = ["/bin/sh", guard, "expand", "--lines=1:2", "--", "a b"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "-P -m respool expand --lines=1:2 -- a b\n"
+
+
 KEPT: list[tuple[Callable[[], dict[str, str]], list[str]]] = [
     (lambda: {"https_proxy": "x", "NO_PROXY": "y"}, ["NO_PROXY", "https_proxy"]),
     (lambda: {"RESPOOL_STORE": "/x", "RESPOOL_PRESET": ""}, ["RESPOOL_STORE"]),

@@ -5,6 +5,7 @@
 #   start   the same in the background, unless it runs already
 #   hook    as start, for the hook at the start of a session
 #   mcp     as start, then the MCP server
+#   expand  write an original
 #   direct  point agents' settings at their providers again
 set -u
 PYTHON=@PYTHON@
@@ -76,9 +77,13 @@ mcp)
     shift
     exec "$PYTHON" -P -m respool mcp "$@"
     ;;
+expand)
+    shift
+    exec "$PYTHON" -P -m respool expand "$@"
+    ;;
 direct) direct ;;
 *)
-    echo "usage: $0 serve|start|hook|mcp|direct" >&2
+    echo "usage: $0 serve|start|hook|mcp|expand|direct" >&2
     exit 2
     ;;
 esac
