@@ -204,7 +204,10 @@ class Place:
         )
         found = [file for file in self.home.rglob("*") if file.is_file()]
         names = {str(file.relative_to(self.home)): file for file in found}
-        names = {name: file for name, file in names.items() if file.suffix != ".orig"}
+        copies = (".orig", ".backup")  # that agents make of their settings
+        names = {
+            name: file for name, file in names.items() if not any(one in name for one in copies)
+        }
         return {name: file.read_bytes() for name, file in names.items() if name.startswith(folders)}
 
 
