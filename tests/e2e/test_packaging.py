@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,8 @@ def with_pipx(wheel: Path, home: Path) -> Path:
 
 @pytest.mark.parametrize("installed", [with_uv, with_pipx])
 def test_an_installed_tool_has_all_that_run_and_install_need(
-    installed: object, wheel: Path, tmp_path: Path
+    installed: Callable[[Path, Path], Path], wheel: Path, tmp_path: Path
 ):
-    assert callable(installed)
     respool = installed(wheel, tmp_path)
     assert run(respool, "--version", home=tmp_path).startswith("respool ")
     said = run(

@@ -64,9 +64,9 @@ def install(
     """Send an agent's requests through respool for good.
 
     AGENT is claude, codex, opencode, pi, gemini, qwen, cn, aider or mini. Sets up a proxy that
-    starts at login, and changes the agent's own settings. Shows every change and asks first; respool
-    uninstall undoes them to the byte. Requests go on to where they went before, also if respool
-    cannot run.
+    starts at login, and changes the agent's own settings. Shows every change and asks first;
+    respool uninstall undoes them to the byte. Requests go on to where they went before, also if
+    respool cannot run.
     """
     with require_server():
         # late: no other command needs the server
