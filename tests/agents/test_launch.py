@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from respool.agents import base_urls
 from respool.agents.launch import (
@@ -21,12 +22,22 @@ from respool.proxy.server_options import (
     StartupError,
     Upstream,
     UpstreamName,
+    Upstreams,
     upstream_at,
     upstreams_of,
 )
 
 URL = "http://127.0.0.1:4711"
 V1 = f"{URL}/v1"
+
+
+def at(host: str, version: str = "/v1") -> str:
+    """Base URL at the proxy for an upstream with a name."""
+    return f"{URL}/respool-upstream/{host}{version}"
+
+
+QWEN_HOST = "dashscope.aliyuncs.com"
+QWEN_UPSTREAM = upstream_at(f"https://{QWEN_HOST}/compatible-mode/v1", replaces_version=True)
 
 
 def setup(
@@ -50,7 +61,6 @@ def setup(
         ("claude", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
         ("/usr/bin/claude", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
         ("C:\\bin\\claude.CMD", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
-        ("qwen", "Qwen Code", {"OPENAI_BASE_URL": V1}),
         ("aider", "aider", {"OPENAI_API_BASE": V1, "ANTHROPIC_BASE_URL": URL}),
         ("mini", "mini-swe-agent", {"OPENAI_API_BASE": V1, "ANTHROPIC_BASE_URL": URL}),
         (
@@ -365,16 +375,203 @@ def test_what_is_managed_cannot_be_overridden(tmp_path: Path):
     assert found.upstreams == {}
 
 
-def test_continue_is_left_as_it_is(tmp_path: Path):
-    for command in (("cn", "-p", "go"), ("npx", "@continuedev/cli", "-p", "go")):
-        given, found = setup(tmp_path, *command)
-        assert (given, found.environment, found.applied) == (command, {}, ())
-        assert "apiBase" in found.note
+# Continue
+
+CONFIG = ".continue/config.yaml"
+MODELS = """
+name: mine # and nobody else's
+models:
+  - name: gauges
+    provider: openai
+    apiBase: "http://gate/v1/"  # ours
+    apiKey: ${{ secrets.KEY }}
+  - {provider: vllm, name: flow, apiBase: http://gate:8000/v1, temperature: 0.5}
+  - &maker
+    name: Claude
+    provider: anthropic
+  - name: other
+    provider: openai
+  - uses: ./model.yaml
+rules: [{uses: ./rule.yaml}, {uses: ./here.yaml}, be brief]
+"""
+
+
+def moved(folder: Path, text: str, *words: str, **files: str) -> tuple[Any, Any, LaunchSetup]:
+    given, found = setup(folder, "cn", *words, "-p", "go", files={CONFIG: text, **files})
+    file = base_urls.last_flag_value(given, "--config")
+    held = (folder / "here" / file) if file else folder / CONFIG
+    return given, held.read_text(), found
+
+
+def test_continue_has_a_copy_of_its_configuration(tmp_path: Path):
+    """Only base URLs and the files beside it differ, and those that are here are left."""
+    given, copy, found = moved(tmp_path, MODELS, **{"here/here.yaml": ""})
+    assert given == ("cn", "--config", str(tmp_path / "own" / "config.yaml"), "-p", "go")
+    expected = MODELS.replace('"http://gate/v1/"', f'"{at("gate")}"')
+    expected = expected.replace("http://gate:8000/v1", f'"{at("gate-2")}"')
+    expected = expected.replace("    name: Claude", f'    apiBase: "{V1}"\n    name: Claude')
+    for name in ("model", "rule"):
+        path = tmp_path / ".continue" / f"{name}.yaml"
+        expected = expected.replace(f"./{name}.yaml", f'"{path}"')
+    assert copy == expected
+    assert found.note == "for its models gauges, flow, Claude"
+    assert found.upstreams == {"openai": upstream_at("http://gate/v1", replaces_version=True)}
+    assert found.named == {
+        "gate": "openai",
+        "gate-2": upstream_at("http://gate:8000/v1", replaces_version=True),
+    }
+    assert (tmp_path / CONFIG).read_text() == MODELS
+
+
+ONE = "models: [{{name: one, provider: {}, apiBase: {}}}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ()),
+        ("models: [", ()),
+        ("models: 1", ()),
+        ("models: [{uses: owner/package}]", ()),
+        (ONE.format("openai", "https://api.openai.com/v1"), ()),  # other requests elsewhere
+        (ONE.format("openai", "https://x.openai.azure.com"), ()),
+        (ONE.format("anthropic", '"${{ secrets.URL }}"'), ()),
+        (ONE.format("bedrock", "http://gate"), ()),
+        (ONE.format("openai", "http://gate/v1"), ("--config", "owner/package")),
+        (ONE.format("openai", "http://gate/v1"), ("--config", "./none.yaml")),
+        ("requestOptions: {proxy: http://p}\n" + ONE.format("openai", "http://gate/v1"), ()),
+        ("x: &u http://gate/v1\n" + ONE.format("openai", "*u") + "\ny: &z [*u]", ()),
+    ],
+)
+def test_continue_is_left_as_it_is_and_that_is_said(
+    tmp_path: Path, text: str, words: tuple[str, ...]
+):
+    given, found = setup(tmp_path, "cn", *words, "-p", "go", files={CONFIG: text})
+    assert (given, found.environment, found.applied) == (("cn", *words, "-p", "go"), {}, ())
+    assert found.note
+
+
+def test_continue_may_have_another_configuration(tmp_path: Path):
+    files = {"here/own.yaml": ONE.format("ollama", "http://gate:11434")}
+    given, found = setup(tmp_path, "cn", "--config=./own.yaml", files=files)
+    assert given == ("cn", f"--config={tmp_path / 'own' / 'config.yaml'}")
+    assert found.upstreams["openai"] == upstream_at("http://gate:11434/v1", replaces_version=True)
+
+
+@pytest.mark.parametrize(
+    "servers",
+    ["", "mcpServers: []", "mcpServers: [{name: x, command: y}]", "mcpServers:\n  - name: x\n"],
+)
+def test_continues_copy_has_the_server(tmp_path: Path, servers: str):
+    text = f"{ONE.format('openai', 'http://gate/v1')}\n{servers}\n"
+    words, found = registered(tmp_path, "cn", files={CONFIG: text})
+    held = yaml.safe_load(Path(words[2]).read_text())["mcpServers"]
+    assert held[0] == {"name": "respool", "command": SERVER[0], "args": list(SERVER[1:])}
+    assert held[1:] == (yaml.safe_load(servers) or {"mcpServers": []})["mcpServers"]
+    assert "MCP" in found.note
+    text = text.replace(servers, "mcpServers: [{name: respool, command: mine}]") if servers else ""
+    if text:
+        words, found = registered(tmp_path, "cn", files={CONFIG: text})
+        assert yaml.safe_load(Path(words[2]).read_text())["mcpServers"][0]["command"] == "mine"
+
+
+# Qwen Code
+
+
+def test_qwen_goes_on_to_its_makers_host_and_recognises_it(tmp_path: Path):
+    """It goes there where nothing is set, and sends other headers and breakpoints there."""
+    given, found = setup(tmp_path, "qwen", "-p", "go")
+    assert given == ("qwen", "-p", "go")
+    assert found.environment == {"OPENAI_BASE_URL": at(QWEN_HOST)}
+    assert (found.upstreams, found.named) == ({"openai": QWEN_UPSTREAM}, {QWEN_HOST: "openai"})
+
+
+@pytest.mark.parametrize("flag", ["--openai-base-url", "--openaiBaseUrl"])
+def test_qwens_own_option_is_put_right(tmp_path: Path, flag: str):
+    world = {"OPENAI_BASE_URL": "http://other/v1"}
+    given, found = setup(tmp_path, "qwen", flag, "http://said/v1", "-p", "go", **world)
+    assert given == ("qwen", flag, at("said"), "-p", "go")
+    assert found.upstreams["openai"].origin == "http://said"
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "world"),
+    [
+        (("--proxy", "http://p"), {}, {}),
+        ((), {"proxy": "http://p"}, {}),
+        ((), {}, {"https_proxy": "http://p", "NO_PROXY": "127.0.0.1"}),
+    ],
+)
+def test_qwen_behind_an_http_proxy_is_left_as_it_is(
+    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], world: dict[str, str]
+):
+    """It asks that proxy for every host, which cannot know of this machine."""
+    files = {".qwen/settings.json": settings}
+    given, found = setup(tmp_path, "qwen", *words, files=files, **world)
+    assert (given, found.environment, found.applied) == (("qwen", *words), {}, ())
+    assert "HTTP proxy" in found.note
+
+
+def entries(*urls: str) -> dict[str, Any]:
+    return {"openai": [{"id": f"m{at}", "baseUrl": url} for at, url in enumerate(urls)]}
+
+
+SYSTEM_PATH = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
+
+
+def test_qwens_models_have_base_urls_of_their_own(tmp_path: Path):
+    lists = {**entries("http://a/v1", "", "http://b/v1"), "other": 1}
+    files = {
+        ".qwen/settings.json": {"modelProviders": lists},
+        "etc/qwen.json": {"tools": {"x": 1}},
+    }
+    world = {SYSTEM_PATH: str(tmp_path / "etc/qwen.json"), "OPENAI_BASE_URL": "http://b/v1"}
+    _, found = setup(tmp_path, "qwen", files=files, **world)
+    told = json.loads(Path(found.environment[SYSTEM_PATH]).read_text())
+    assert told == {
+        "tools": {"x": 1},
+        "modelProviders": {**entries(at("a"), "", at("b")), "other": 1},
+    }
+    assert found.environment["OPENAI_BASE_URL"] == at("b")
+    assert found.named == {"b": "openai", "a": upstream_at("http://a/v1", replaces_version=True)}
+    assert found.note == ""
+
+
+@pytest.mark.parametrize("file", ["here/.qwen/settings.json", "etc/qwen.json"])
+def test_models_of_the_project_or_the_machine_are_left_as_they_are(tmp_path: Path, file: str):
+    files = {file: {"modelProviders": entries("http://a/v1")}}
+    world = {SYSTEM_PATH: str(tmp_path / "etc/qwen.json")}
+    _, found = setup(tmp_path, "qwen", files=files, **world)
+    assert SYSTEM_PATH not in found.environment
+    assert f"modelProviders in {tmp_path / file}" in found.note
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen", "told"),
+    [
+        ((), "qwen-oauth", False),
+        (("--auth-type", "qwen-oauth"), "openai", False),
+        (("--auth-type=openai",), "qwen-oauth", True),
+        ((), "vertex-ai", False),
+        ((), "anthropic", True),
+    ],
+)
+def test_qwens_login_is_said_not_to_come_through(
+    tmp_path: Path, words: tuple[str, ...], chosen: str, told: bool
+):
+    files = {".qwen/settings.json": {"security": {"auth": {"selectedType": chosen}}}}
+    world = {"ANTHROPIC_BASE_URL": "http://gate"}
+    _, found = setup(tmp_path, "qwen", *words, files=files, **world)
+    assert bool(found.applied) == told
+    assert bool(found.note) != told
+    if told:
+        assert found.environment["ANTHROPIC_BASE_URL"] == at("gate", "")
 
 
 # The MCP server, registered for one run
 
 SERVER = ("/usr/bin/python", "-m", "respool", "mcp", "--expand-only", "--store", "/a b/respool.db")
+OWN_SERVER = {"mcpServers": {"respool": {"command": "mine"}}}
 TABLE = '[mcp_servers.respool]\ncommand = "mine"\n'
 
 
@@ -384,6 +581,39 @@ def registered(folder: Path, *command: str, files: Any = None, **world: str) -> 
     return plan_launch(
         command, URL, given, folder / "own", folder / "here", mcp_command=SERVER
     )  # fmt: skip
+
+
+def test_the_server_is_registered_by_what_each_agent_merges(tmp_path: Path):
+    """Nothing of the user's is hidden."""
+    entry = {"command": SERVER[0], "args": list(SERVER[1:])}
+    world = {
+        "COPILOT_PROVIDER_BASE_URL": "http://x/v1",
+        "OPENCODE_CONFIG_CONTENT": '{"mcp": {"x": {}}}',
+    }
+    _, found = registered(tmp_path, "opencode", **world)
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])
+    local = {"type": "local", "command": list(SERVER), "enabled": True}
+    assert told["mcp"] == {"x": {}, "respool": local}
+    for agent, flag, more in (
+        ("qwen", "--mcp-config", {}),
+        ("copilot", "--additional-mcp-config", {"type": "local", "tools": ["*"]}),
+    ):
+        words, found = registered(tmp_path, agent, "-p", "go", **world)
+        assert "MCP" in found.note
+        assert (words[1], words[3:]) == (flag, ("-p", "go"))
+        held = json.loads(Path(words[2].removeprefix("@")).read_text())
+        assert held == {"mcpServers": {"respool": {**entry, **more}}}
+
+
+def test_pis_extension_has_a_tool_in_place_of_the_server(tmp_path: Path):
+    words, found = registered(tmp_path, "pi", "-p", "go")
+    said = Path(words[2]).read_text()
+    command = [*SERVER[:3], "expand", "--store", SERVER[-1]]
+    assert said.count(json.dumps(command)) == 2
+    assert 'name: "respool_expand"' in said
+    assert "tool" in found.note
+    words, _ = setup(tmp_path, "pi", "-p", "go")
+    assert "respool_expand" not in Path(words[2]).read_text()
 
 
 @pytest.mark.usefixtures("machine")
@@ -414,10 +644,19 @@ def test_the_server_is_registered_by_the_agents_own_options(tmp_path: Path):
         (("codex",), {".codex/config.toml": TABLE}, {}),
         (("codex", "-c", 'mcp_servers.respool.command="mine"'), {}, {}),
         (("codex",), {"etc/managed.toml": 'profile = "x"'}, {}),
-        (("qwen",), {}, {}),
+        (("qwen", "--mcp-config={}"), {}, {}),
+        (("qwen",), {".qwen/settings.json": OWN_SERVER}, {}),
+        (("gemini",), {}, {"GEMINI_API_KEY": "k"}),
+        (("copilot",), {".copilot/mcp-config.json": OWN_SERVER},
+         {"COPILOT_PROVIDER_BASE_URL": "http://x/v1"}),
+        (("claude",), {".claude.json": OWN_SERVER}, {}),
+        (("opencode",), {}, {"OPENCODE_CONFIG_CONTENT": '{"mcp": {"respool": {}}}'}),
+        (("opencode",), {"here/opencode.json": {"mcp": {"respool": {"enabled": False}}}}, {}),
+        (("aider",), {}, {}),
+        (("mini",), {}, {}),
         (("python3",), {}, {}),
     ],
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("machine")
 def test_the_server_is_not_registered_where_that_would_be_in_the_way(
     tmp_path: Path, command: tuple[str, ...], files: dict[str, Any], world: dict[str, str]
@@ -533,12 +772,17 @@ def test_opencode_is_told_by_a_variable_that_is_merged(tmp_path: Path):
     told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])
     assert told["theme"] == "dark"
     assert told["provider"] == {
-        "mine": {"options": {"x": 2, "baseURL": V1}},  # the model in use is its, so odd has to wait
+        "mine": {"options": {"x": 2, "baseURL": at("mine")}},
+        "odd": {"options": {"baseURL": at("odd")}},
         "anthropic": {"options": {"baseURL": V1}},
         "openai": {"options": {"baseURL": V1}},
         "google": {"options": {"baseURL": f"{URL}/v1beta"}},
     }
     assert found.upstreams == {"openai-chat": upstream_at("http://mine/v1", replaces_version=True)}
+    assert found.named == {
+        "mine": "openai-chat",  # the model in use is its: an option of respool's may move it
+        "odd": upstream_at("http://odd/v1", replaces_version=True),
+    }
     assert "mine" in found.note
 
 
@@ -562,8 +806,7 @@ def test_opencodes_later_settings_hold_before_earlier_ones(tmp_path: Path):
     }  # fmt: skip
     _, found = setup(tmp_path, "opencode", files=files)
     assert found.upstreams == {"openai-chat": upstream_at("http://moved/v1", replaces_version=True)}
-    assert "mine" in found.note
-    assert "usual" not in found.note
+    assert found.note == "for its providers mine, usual, anthropic, openai, google"
 
 
 @pytest.mark.parametrize(
@@ -587,7 +830,8 @@ def test_opencodes_own_provider_goes_on_to_where_it_was(
         "anthropic": upstream_at("https://gate.example/v1", replaces_version=True)
     }
     told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
-    assert told["anthropic"]["options"]["baseURL"] == V1
+    assert told["anthropic"]["options"]["baseURL"] == at("gate.example")
+    assert found.named == {"gate.example": "anthropic"}
 
 
 def test_opencodes_provider_at_an_address_that_only_it_knows_is_left_there(tmp_path: Path):
@@ -613,10 +857,12 @@ def test_pi_is_told_by_an_extension_of_our_own(tmp_path: Path):
     extension = Path(words[2])
     assert extension.parent == tmp_path / "own"
     said = extension.read_text()
-    assert f'pi.registerProvider("gate", {{"baseUrl": "{URL}"}});' in said
+    maker = at("api.anthropic.com", "")
+    assert f'pi.registerProvider("gate", {{"baseUrl": "{at("gate", "")}"}});' in said
     assert f'pi.registerProvider("openai", {{"baseUrl": "{V1}"}});' in said
-    assert "anthropic" not in said  # its place is taken by the gate, which is in use
+    assert f'pi.registerProvider("anthropic", {{"baseUrl": "{maker}"}});' in said
     assert found.upstreams == {"anthropic": upstream_at("http://gate")}
+    assert found.named == {"gate": "anthropic", "api.anthropic.com": Upstreams().anthropic}
     assert (
         json.loads((tmp_path / ".pi/agent/models.json").read_text())
         == files[".pi/agent/models.json"]
@@ -715,6 +961,49 @@ def test_aiders_own_option_is_put_right(tmp_path: Path, words: tuple[str, ...]):
     assert "OPENAI_BASE_URL" not in found.environment
 
 
+# As aider 0.86.2 reads them: its files override the environment.
+@pytest.mark.parametrize(
+    ("files", "words", "option", "origin"),
+    [
+        ({".env": "OPENAI_API_BASE=http://gate1/v1"}, (),
+         ("--set-env", f"OPENAI_API_BASE={V1}"), "http://gate1"),
+        ({".env": "AIDER_OPENAI_API_BASE=http://gate1/v1"}, (),
+         ("--openai-api-base", V1), "http://gate1"),
+        ({".env": "ANTHROPIC_BASE_URL=http://gate1"}, (),
+         ("--set-env", f"ANTHROPIC_BASE_URL={URL}"), "http://gate1"),
+        ({".aider.conf.yml": "openai-api-base: http://gate1/v1"}, (),
+         ("--openai-api-base", V1), "http://gate1"),
+        ({"given.env": "OPENAI_API_BASE=http://gate2/v1", "here/.env": "OPENAI_API_BASE=http://x"},
+         ("--env-file", "../given.env"), ("--set-env", f"OPENAI_API_BASE={V1}"), "http://gate2"),
+        ({"here/.env": "OPENAI_API_BASE=http://x"}, (), (), ""),
+        ({"here/.env": "OPENAI_API_BASE=http://set/v1"}, (),
+         ("--set-env", f"OPENAI_API_BASE={V1}"), "http://set"),
+        ({".git/HEAD": "", ".env": "OPENAI_BASE_URL=http://gate1/v1"}, (),
+         ("--set-env", f"OPENAI_BASE_URL={V1}"), "http://gate1"),
+        ({"here/.git/HEAD": "", "here/.env": "ANTHROPIC_BASE_URL=http://x"}, (), (), ""),
+        ({"here/.aider.conf.yml": "openai-api-base: http://x/v1"}, (), (), ""),
+    ],
+)  # fmt: skip
+def test_aiders_files_are_overridden_by_its_own_options_or_said_to_hold(
+    tmp_path: Path,
+    files: dict[str, str],
+    words: tuple[str, ...],
+    option: tuple[str, ...],
+    origin: str,
+):
+    world = {"OPENAI_API_BASE": "http://set/v1"} if origin else {}
+    given, found = setup(tmp_path, "aider", *words, files=files, **world)
+    assert given == ("aider", *option, *words)
+    origins = [one.origin for one in found.upstreams.values()]
+    if origin:
+        assert origin in origins
+        assert option[0] in found.applied
+    else:
+        assert origins == []
+        *_, file = files
+        assert f"what {tmp_path / file} says" in found.note
+
+
 # Files of variables
 
 GATE_URL = "https://gate.example/v1"
@@ -771,14 +1060,14 @@ def test_what_a_file_of_the_folder_says_is_left_as_it_is(tmp_path: Path, agent: 
 def test_the_nearest_file_alone_is_read(tmp_path: Path):
     files = {"here/.env": "OPENAI_API_KEY=k\n", ".qwen/.env": DOTENV}
     _, found = setup(tmp_path, "qwen", files=files)
-    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {})
+    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {"openai": QWEN_UPSTREAM})
 
 
 def test_a_file_that_is_none_says_nothing(tmp_path: Path):
     (tmp_path / ".qwen").mkdir()
     (tmp_path / ".qwen" / ".env").write_bytes(b"\xff\xfe\x00OPENAI_BASE_URL=x")
     _, found = setup(tmp_path, "qwen", files={".qwen/settings.json": "[]"})
-    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {})
+    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {"openai": QWEN_UPSTREAM})
 
 
 def test_a_folder_that_cannot_be_looked_into_says_nothing(
@@ -792,7 +1081,8 @@ def test_a_folder_that_cannot_be_looked_into_says_nothing(
     for agent in ("claude", "qwen", "gemini", "python3", "opencode"):
         world = {"HOME": str(tmp_path), "GEMINI_API_KEY": "k"}
         _, found = plan_launch([agent], URL, world, own, here)
-        assert (bool(found.applied), found.upstreams) == (True, {})
+        usual = {"openai": QWEN_UPSTREAM} if agent == "qwen" else {}
+        assert (bool(found.applied), found.upstreams) == (True, usual)
 
 
 def test_a_value_that_is_no_url_is_left_as_it_is(tmp_path: Path):

@@ -334,11 +334,11 @@ class TestStatus:
         assert "(timed out)" in result.output
         assert time.monotonic() - started < 5
 
-    @pytest.mark.parametrize("url", ["", "8787", "ftp://host", "http://", "http://host:none"])
+    @pytest.mark.parametrize("url", ["", "7733", "ftp://host", "http://", "http://host:none"])
     def test_refuses_what_is_no_address(self, path: Path, url: str):
         result = run("status", "--url", url)
         assert result.exit_code == 2
-        assert "is not allowed; write it as http://127.0.0.1:8787." in result.stderr
+        assert "is not allowed; write it as http://127.0.0.1:7733." in result.stderr
 
 
 def told_by_claude(session: str) -> str:

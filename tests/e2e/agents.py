@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ TURNS = 16  # calls of the model's; the seventeenth answer ends the session
 LINES = 160  # of each file that is read: some 3,000 tokens
 WITHIN = 240.0
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # what ends a session of mini-swe-agent
+EXPAND = "respool_expand"
+_REF = re.compile(r"\bref ([a-z2-7]{20})\b")
 TASK = "Read all gauges, one after another, and say which is the highest."
 DONE = Answer("Gauge 7 is the highest.", thought="All were read.")
 
@@ -48,6 +51,8 @@ class Driven:
     upstream: str = ""  # the one that respool is told of, where the agent's own settings name none
     named: Callable[[dict[str, Any]], str] = main_or_sub  # the conversation of a request
     maker: str = ""  # the host of its maker's, which it finds on this machine
+    prefix: str = ""  # the path of that host; set where respool is told of it as the upstream
+    expand: str = ""  # its name of the tool that gives originals back; "": it takes none
 
 
 @dataclass
@@ -62,6 +67,7 @@ class Came:
     counted: list[dict[str, Any]]
     records: list[RequestRecord]  # of the conversation itself, in order
     seconds: float
+    asked: tuple[int, str] | None = None  # the request after the tool's call, and the original
 
 
 def _codex_set_up(home: Path, url: str) -> None:
@@ -89,10 +95,17 @@ def _chatgpt_set_up(home: Path, url: str) -> None:
     (home / ".codex" / "config.toml").write_text(f'chatgpt_base_url = "{url}/backend-api/"\n')
 
 
-def _opencode_set_up(home: Path, url: str) -> None:
+def _chatgpt_there_set_up(home: Path, url: str) -> None:
+    """A login, and the address of ChatGPT's on this machine: else it would look for a workspace."""
+    _chatgpt_set_up(home, url)
+    with (home / ".codex" / "config.toml").open("a") as file:
+        file.write(f'openai_base_url = "{url}/backend-api/codex"\n')
+
+
+def _opencode_set_up(home: Path, url: str, package: str = "@ai-sdk/openai-compatible") -> None:
     model = {"name": "gpt-5", "tool_call": True, "limit": {"context": 200_000, "output": 1_000}}
     provider = {
-        "npm": "@ai-sdk/openai-compatible",
+        "npm": package,
         "name": "gauges",
         "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
         "models": {"gpt-5": model},
@@ -101,17 +114,34 @@ def _opencode_set_up(home: Path, url: str) -> None:
     write_settings(home / ".config" / "opencode" / "opencode.json", settings)
 
 
-def _pi_set_up(home: Path, url: str) -> None:
+def _pi_set_up(home: Path, url: str, api: str = "anthropic-messages") -> None:
     cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite"), 1)
     about = {"name": "gauges", "reasoning": True, "input": ["text"], "cost": cost}
     limits = {"contextWindow": 200_000, "maxTokens": 8192}
     provider = {
-        "baseUrl": url,
-        "api": "anthropic-messages",
+        "baseUrl": url if api == "anthropic-messages" else f"{url}/v1",
+        "api": api,
         "apiKey": "none",
         "models": [{"id": "claude-sonnet-4-5", **about, **limits}],
     }
     write_settings(home / ".pi" / "agent" / "models.json", {"providers": {"gauges": provider}})
+
+
+def _continue_set_up(home: Path, url: str, provider: str = "openai") -> None:
+    """A configuration with a comment, a file of its own, and a model that is not used."""
+    folder = home / ".continue"
+    folder.mkdir()
+    (folder / "rule.yaml").write_text(
+        "name: rule\nversion: 0.0.1\nschema: v1\nrules: [Be brief about gauges.]\n"
+    )
+    base = f"    apiBase: {url}/v1 # of the gauges\n" if url else ""
+    (folder / "config.yaml").write_text(
+        "name: gauges\nversion: 0.0.1\nschema: v1\nmodels:\n"
+        f"  - name: gauges\n    provider: {provider}\n    model: claude-sonnet-4-5\n{base}"
+        '    apiKey: "none"\n    capabilities: [tool_use]\n'
+        "  - {name: other, provider: openai, model: gpt-4o, apiKey: none, roles: [edit]}\n"
+        "rules:\n  - uses: ./rule.yaml\n"
+    )
 
 
 def _gemini_set_up(home: Path, _url: str) -> None:
@@ -159,21 +189,46 @@ def _aider(model: str, format: str, variables: Callable[[str], dict[str, str]]) 
     )
 
 
+def _copilot(kind: str, wire: str, format: str) -> Driven:
+    told = {
+        "COPILOT_PROVIDER_TYPE": kind,
+        "COPILOT_PROVIDER_API_KEY": "none",
+        "COPILOT_MODEL": "gpt-5" if kind == "openai" else "claude-sonnet-4-5",
+        "COPILOT_OFFLINE": "true",
+        **({"COPILOT_PROVIDER_WIRE_API": wire} if wire else {}),
+    }
+    return Driven(
+        "@github/copilot@1.0.102",
+        "copilot",
+        format,
+        "bash",
+        "command",
+        ("--allow-all-tools", "-p", TASK),
+        lambda url: {
+            **told,
+            "COPILOT_PROVIDER_BASE_URL": f"{url}/v1" if kind == "openai" else url,
+        },
+        expand="respool-respool_expand",
+    )
+
+
 DRIVEN: dict[str, Driven] = {
     "claude": Driven(
         "@anthropic-ai/claude-code@2.1.325", "claude", "anthropic", "Bash", "command",
-        ("-p", TASK, "--allowedTools", "Bash"),
+        ("-p", TASK, "--allowedTools", "Bash", "mcp__respool"),
         lambda url: {
             "ANTHROPIC_BASE_URL": url,
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         },
+        expand="mcp__respool__respool_expand",
     ),
     "codex": Driven(
         "@openai/codex@0.166.0", "codex", "openai-responses", "exec_command", "cmd",
         ("exec", "--json", "--skip-git-repo-check", TASK),
         lambda _: {"GAUGES_KEY": "none"},
         _codex_set_up,
+        expand="mcp__respool.respool_expand",
     ),
     "codex, its own provider": Driven(
         "@openai/codex@0.166.0", "codex", "openai-responses", "exec_command", "cmd",
@@ -195,6 +250,7 @@ DRIVEN: dict[str, Driven] = {
         ("run", TASK),
         lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         _opencode_set_up,
+        expand="respool_respool_expand",
     ),
     "opencode, its own provider": Driven(
         "opencode-ai@1.18.33", "opencode", "anthropic", "bash", "command",
@@ -202,11 +258,24 @@ DRIVEN: dict[str, Driven] = {
         lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1", "ANTHROPIC_API_KEY": "none"},
         upstream="anthropic",
     ),
+    "opencode, Responses": Driven(
+        "opencode-ai@1.18.33", "opencode", "openai-responses", "bash", "command",
+        ("run", TASK),
+        lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        lambda home, url: _opencode_set_up(home, url, "@ai-sdk/openai"),
+    ),
     "pi": Driven(
         "@mariozechner/pi-coding-agent@0.73.1", "pi", "anthropic", "bash", "command",
         ("--provider", "gauges", "--model", "claude-sonnet-4-5", "-p", TASK),
         lambda _: {"PI_OFFLINE": "1"},
         _pi_set_up,
+        expand="respool_expand",
+    ),
+    "pi, Chat Completions": Driven(
+        "@mariozechner/pi-coding-agent@0.73.1", "pi", "openai-chat", "bash", "command",
+        ("--provider", "gauges", "--model", "claude-sonnet-4-5", "-p", TASK),
+        lambda _: {"PI_OFFLINE": "1"},
+        lambda home, url: _pi_set_up(home, url, "openai-completions"),
     ),
     "pi, its own provider": Driven(
         "@mariozechner/pi-coding-agent@0.73.1", "pi", "openai-responses", "bash", "command",
@@ -232,18 +301,23 @@ DRIVEN: dict[str, Driven] = {
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_MODEL": "qwen3-coder",
         },
+        expand="mcp__respool__respool_expand",
     ),
-    "copilot": Driven(
-        "@github/copilot@1.0.102", "copilot", "openai-chat", "bash", "command",
-        ("--allow-all-tools", "-p", TASK),
-        lambda url: {
-            "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
-            "COPILOT_PROVIDER_TYPE": "openai",
-            "COPILOT_PROVIDER_API_KEY": "none",
-            "COPILOT_PROVIDER_WIRE_API": "completions",
-            "COPILOT_MODEL": "gpt-5",
-            "COPILOT_OFFLINE": "true",
-        },
+    "copilot": _copilot("openai", "completions", "openai-chat"),
+    "copilot, Responses": _copilot("openai", "responses", "openai-responses"),
+    "copilot, Claude": _copilot("anthropic", "", "anthropic"),
+    "continue": Driven(
+        "@continuedev/cli@1.5.47", "cn", "openai-chat", "Bash", "command",
+        ("--auto", "-p", TASK),
+        lambda _: {"CONTINUE_TELEMETRY_ENABLED": "0"},
+        _continue_set_up,
+        expand="respool_expand",
+    ),
+    "continue, Claude": Driven(
+        "@continuedev/cli@1.5.47", "cn", "anthropic", "Bash", "command",
+        ("--auto", "-p", TASK),
+        lambda _: {"CONTINUE_TELEMETRY_ENABLED": "0"},
+        lambda home, url: _continue_set_up(home, url, "anthropic"),
     ),
     "mini": Driven(
         "mini-swe-agent==2.4.6", "mini", "openai-chat", "bash", "command",
@@ -267,17 +341,55 @@ DRIVEN: dict[str, Driven] = {
     ),
 }  # fmt: skip
 
+LOGGED_IN = {
+    "codex, ChatGPT's login": replace(
+        DRIVEN["codex, ChatGPT's login"], set_up=_chatgpt_there_set_up, upstream=""
+    )
+}
 # Agents that go to their makers' own host, as they would without any setting.
+_QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
 AT_MAKER: dict[str, Driven] = {
     "claude": replace(
         DRIVEN["claude"],
-        variables=lambda _: {
-            "ANTHROPIC_API_KEY": "none",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        },
+        variables=lambda _: {"ANTHROPIC_API_KEY": "none", **_QUIET},
+        maker="api.anthropic.com",
+    ),
+    "claude, a login": replace(
+        DRIVEN["claude"],
+        variables=lambda _: {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-none", **_QUIET},
         maker="api.anthropic.com",
     ),
     "codex": replace(DRIVEN["codex, its own provider"], upstream="", maker="api.openai.com"),
+    "opencode": replace(
+        DRIVEN["opencode, its own provider"], upstream="", maker="api.anthropic.com"
+    ),
+    "pi": replace(DRIVEN["pi, its own provider"], upstream="", maker="api.openai.com"),
+    "gemini": replace(
+        DRIVEN["gemini"],
+        variables=lambda _: {"GEMINI_API_KEY": "none", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        maker="generativelanguage.googleapis.com",
+    ),
+    "qwen": replace(
+        DRIVEN["qwen"],
+        variables=lambda _: {"OPENAI_API_KEY": "none", "OPENAI_MODEL": "qwen3-coder"},
+        maker="dashscope.aliyuncs.com",
+        upstream="openai",
+        prefix="/compatible-mode/v1",
+    ),
+    "continue": replace(
+        DRIVEN["continue, Claude"],
+        set_up=lambda home, _: _continue_set_up(home, "", "anthropic"),
+        maker="api.anthropic.com",
+    ),
+    "mini": replace(
+        DRIVEN["mini"],
+        variables=lambda url: {
+            name: value
+            for name, value in DRIVEN["mini"].variables(url).items()
+            if name != "OPENAI_BASE_URL"
+        },
+        maker="api.openai.com",
+    ),
 }
 
 # Claude Code on clouds, with the hosts that they have.
@@ -339,6 +451,34 @@ class Metered(Upstream):
         return taken, answer
 
 
+class Expanding(Metered):
+    """Asks once for an original that is in a request no more, by the agent's name of the tool."""
+
+    store: Path
+    expand: str
+    asked: tuple[int, str] | None = None  # the request that was answered so, and the original
+
+    def take(self, path: str, body: dict[str, Any]) -> tuple[Received, Answer]:
+        """Keeps a request, and finds its answer."""
+        taken, answer = super().take(path, body)
+        if not answer.calls or answer.calls[0][0] != EXPAND:
+            return taken, answer
+        text = json.dumps(body, ensure_ascii=False)
+        store = SQLiteStore(self.store, create=False)
+        try:
+            known = {ref: store.original(ref, None) or "" for ref in _REF.findall(text)}
+        finally:
+            store.close()
+        ref = next(ref for ref, held in known.items() if missing_lines(held, text) > LINES // 2)
+        self.asked = len([one for one in self.received if one.conversation == "main"]), known[ref]
+        return taken, replace(answer, calls=((self.expand, {"ref": ref}),))
+
+
+def missing_lines(original: str, text: str) -> int:
+    """Number of an original's lines that are not in a text."""
+    return sum(line not in text for line in original.splitlines())
+
+
 def _wire(body: dict[str, Any]) -> bytes:
     """Fields of a request that a cache depends on: its history last, without breakpoints."""
     fields = ("messages", "input", "contents")
@@ -354,15 +494,20 @@ def _common(one: bytes, other: bytes) -> int:
 
 def missing(name: str) -> str | None:
     """Reason that an agent cannot be driven here; None: it can, and is installed."""
-    of_node = "==" not in DRIVEN[name].package
+    return unavailable(DRIVEN[name])
+
+
+def unavailable(one: Driven) -> str | None:
+    """Reason that an agent cannot be driven here; None: it can, and is installed."""
+    of_node = "==" not in one.package
     if of_node and (shutil.which("node") is None or shutil.which("npm") is None):
         return "there is no Node with npm here to install agents with"
     try:
-        bin = _bin(DRIVEN[name])
+        bin = _bin(one)
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"{DRIVEN[name].package} cannot be installed: {error}"
-    if not (bin / DRIVEN[name].command).exists():
-        return f"{DRIVEN[name].package} is not whole in {AGENTS}: delete it there"
+        return f"{one.package} cannot be installed: {error}"
+    if not (bin / one.command).exists():
+        return f"{one.package} is not whole in {AGENTS}: delete it there"
     return None
 
 
@@ -398,7 +543,12 @@ def script(one: Driven, turns: int) -> list[Answer]:
 
 
 def drive(
-    name: str | Driven, folder: Path, *options: str, turns: int = TURNS, through: bool = True
+    name: str | Driven,
+    folder: Path,
+    *options: str,
+    turns: int = TURNS,
+    through: bool = True,
+    expands: bool = False,
 ) -> Came:
     """One session of an agent in a home and a folder of its own; through `respool run`, or not."""
     one = DRIVEN[name] if isinstance(name, str) else name
@@ -407,9 +557,15 @@ def drive(
         place.mkdir(parents=True)
     for number in range(1, turns + 1):
         (work / f"gauge_{number:02}.txt").write_text(_file(number))
-    upstream = Metered({"main": script(one, turns)}, one.named)
+    answers = script(one, turns)
+    upstream = Metered({"main": answers}, one.named)
+    if expands:
+        answers[-1:-1] = [Answer("That again.", ((EXPAND, {}),))]
+        upstream = Expanding({"main": answers}, one.named)
+        upstream.store, upstream.expand = store, one.expand
     world = _world(one, home, store)
-    if one.maker:
+    proxied = one.maker and not (through and one.prefix)
+    if proxied:
         authority = Authority()
         upstream.tls[one.maker] = authority.context(folder, one.maker)
         trusted = str(authority.write(folder / "authority.pem"))
@@ -418,8 +574,8 @@ def drive(
     try:
         url = f"http://127.0.0.1:{server.server_port}"
         one.set_up(home, url)
-        world |= {**one.variables(url), **({"HTTPS_PROXY": url} if one.maker else {})}
-        told = ("--upstream", f"{one.upstream}={url}") if one.upstream else ()
+        world |= {**one.variables(url), **({"HTTPS_PROXY": url} if proxied else {})}
+        told = ("--upstream", f"{one.upstream}={url}{one.prefix}") if one.upstream else ()
         respool = (sys.executable, "-m", "respool", "run", *told, *options, "--")
         began = time.monotonic()
         done = subprocess.run(
@@ -438,9 +594,16 @@ def drive(
     main = [taken for taken in upstream.received if taken.conversation == "main"]
     others = [taken for taken in upstream.received if taken.conversation != "main"]
     records = _records(store, len(main))
-    took = time.monotonic() - began
     return Came(
-        done.returncode, done.stderr, done.stdout, main, others, upstream.counted, records, took
+        done.returncode,
+        done.stderr,
+        done.stdout,
+        main,
+        others,
+        upstream.counted,
+        records,
+        time.monotonic() - began,
+        upstream.asked if isinstance(upstream, Expanding) else None,
     )
 
 

@@ -8,18 +8,31 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import respool
 from respool.markers import find_marker
-from tests.e2e.agents import AT_MAKER, DRIVEN, TURNS, Came, drive, missing, shown
+from tests.e2e.agents import (
+    AT_MAKER,
+    DRIVEN,
+    LINES,
+    LOGGED_IN,
+    TURNS,
+    Came,
+    drive,
+    missing,
+    missing_lines,
+    shown,
+    unavailable,
+)
 from tests.support.client_requests import breakpoints, leaves, without_breakpoints
 from tests.support.formats import FIELD
-from tests.transcripts.agent import write_settings
 from tests.transcripts.upstream import Received
 
 pytestmark = pytest.mark.e2e
@@ -119,11 +132,19 @@ OWN = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # sessions, turns, messages
     r"|\b[0-9a-f]{64}\b"  # the device
     r"|\bcch=[0-9a-f]{5}\b"
+    r"|\bses_\w+|\bmsg_[0-9a-f]{12}\w+|127\.0\.0\.1:\d+"
     r"|\bBash=\d+|Chunk ID: \w+|Wall time: [\d.]+|\b\d{13}\b"
 )
 HOP = {"connection", "content-length"}
+SECURE = {"accept-encoding", "host"}  # Node's fetch offers brotli over TLS only
 # Only its maker's own host, and no setting, brings this one.
 MAKERS_OWN = "mid-conversation-system-clear-at-2026-08-21,"
+HEADS = ("system", "systemInstruction", "instructions", "tools")
+COMPARED = {
+    **{name: one for name, one in DRIVEN.items() if one.shell and not one.upstream},
+    **LOGGED_IN,
+    **{f"{name}, at its maker": one for name, one in AT_MAKER.items()},
+}
 
 
 def alike(value: Any) -> Any:
@@ -135,34 +156,47 @@ def alike(value: Any) -> Any:
     return OWN.sub("…", value) if isinstance(value, str) else value
 
 
-def headers(taken: Received) -> dict[str, str]:
-    sent = {name: text for name, text in taken.headers.items() if name not in HOP}
+def headers(taken: Received, maker: str) -> dict[str, str]:
+    left_out = HOP | SECURE if maker else HOP
+    sent = {name: text for name, text in taken.headers.items() if name not in left_out}
     return alike({name: text.replace(MAKERS_OWN, "") for name, text in sent.items()})
+
+
+def heads(taken: Received) -> dict[str, str]:
+    """What stands before the history, byte for byte, but for what is a session's own."""
+    fields = msgspec.json.decode(taken.raw, type=dict[str, msgspec.Raw])
+    written = {name: bytes(fields[name]).decode() for name in HEADS if name in fields}
+    return {name: OWN.sub("…", text) for name, text in written.items()}
 
 
 def result_texts(path: tuple[Any, ...], field: str) -> bool:
     """Whether a leaf of a request is, or is in, what a tool said."""
-    return path[0] == field and ("output" in path[2:3] or path[-1] in ("content", "text"))
+    said = ("output" in path[2:3] or path[-1] in ("content", "text")) or "functionResponse" in path
+    return path[0] == field and said
 
 
 @pytest.mark.parametrize("options", [("--observe",), ("--no-mcp",)], ids=["observed", "compacted"])
-@pytest.mark.parametrize("name", AT_MAKER)
-def test_before_its_makers_host_an_agent_does_as_without_respool(
+@pytest.mark.parametrize("name", COMPARED)
+def test_an_agent_sends_what_it_sends_without_respool(
     name: str, options: tuple[str, ...], tmp_path: Path
 ):
-    """Both sessions believe that they reach the maker: by TLS, through a proxy of a company's."""
-    if reason := missing(name):
+    """At their makers', both sessions get there by TLS, through a proxy of a company's."""
+    one, folder = COMPARED[name], tmp_path / "session"
+    if reason := unavailable(one):
         pytest.skip(reason)
-    one, folder = AT_MAKER[name], tmp_path / "session"
+    if "--observe" in options and not one.maker:
+        pytest.skip("to observe is compared where agents reach their makers")
     alone = drive(one, folder, through=False)
     shutil.rmtree(folder)  # paths are in what is sent
     came = drive(one, folder, *options)
     assert (alone.status, came.status) == (0, 0), came.said
-    assert len(alone.main) == len(came.main) == TURNS + 1
+    assert len(alone.main) == len(came.main) == len(came.records) == TURNS + 1, came.said
+    assert [taken.path for taken in alone.others] == [taken.path for taken in came.others]
     field, changed = FIELD[one.format], 0
     for before, after in zip(alone.main, came.main, strict=True):
         assert before.path == after.path
-        assert headers(before) == headers(after)
+        assert headers(before, one.maker) == headers(after, one.maker)
+        assert heads(before) == heads(after)
         assert breakpoints(before.body) == breakpoints(after.body)
         assert list(before.body) == list(after.body)
         left, right = dict(leaves(alike(before.body))), dict(leaves(alike(after.body)))
@@ -173,33 +207,69 @@ def test_before_its_makers_host_an_agent_does_as_without_respool(
     assert bool(changed) == ("--observe" not in options)
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
-def test_an_agent_has_the_tool_that_gets_originals_back(name: str, tmp_path: Path):
-    came = driven(name, tmp_path)
-    assert any("respool_expand" in json.dumps(taken.body) for taken in came.main)
-    assert not any("respool_history" in json.dumps(taken.body) for taken in came.main)
-
-
-@pytest.mark.parametrize("place", ["home/.claude/settings.json", "work/.claude/settings.json"])
-def test_claude_codes_own_settings_are_overridden_or_said_to_hold(place: str, tmp_path: Path):
-    """In either file it goes where that says; from the user's own it can be moved."""
-    if reason := missing("claude"):
+@pytest.mark.parametrize(
+    "name", ["claude", "codex", "opencode", "pi", "qwen", "copilot", "continue"]
+)
+def test_an_agent_gets_originals_back_by_itself(name: str, tmp_path: Path):
+    """The tool is offered, and its call brings what is in the request no more."""
+    if reason := missing(name):
         pytest.skip(reason)
+    came = drive(name, tmp_path, *EARLY, expands=True)
+    assert (came.status, len(came.main)) == (0, TURNS + 2), came.said
+    assert "respool_expand" in json.dumps(came.main[1].body)  # before there is any marker
+    assert not any("respool_history" in json.dumps(taken.body) for taken in came.main)
+    assert came.asked is not None
+    at, original = came.asked
+    before, after = (json.dumps(came.main[one].body, ensure_ascii=False) for one in (at - 1, at))
+    assert missing_lines(original, before) > LINES // 2
+    assert missing_lines(original, after) == 0
+
+
+def _claude_settings(url: str) -> str:
+    return json.dumps({"env": {"ANTHROPIC_BASE_URL": url}})
+
+
+def _qwen_settings(url: str) -> str:
+    model = {"id": "qwen3-coder", "baseUrl": f"{url}/v1", "envKey": "OPENAI_API_KEY"}
+    return json.dumps({"modelProviders": {"openai": [model]}})
+
+
+def _aider_settings(url: str) -> str:
+    return f"OPENAI_API_BASE={url}/v1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "file", "held"),
+    [
+        ("claude", "ANTHROPIC_BASE_URL", ".claude/settings.json", _claude_settings),
+        ("qwen", "OPENAI_BASE_URL", ".qwen/settings.json", _qwen_settings),
+        ("aider", "OPENAI_API_BASE", ".env", _aider_settings),
+    ],
+)
+@pytest.mark.parametrize("place", ["home", "work"])
+def test_an_agents_own_settings_are_overridden_or_said_to_hold(
+    place: str, name: str, variable: str, file: str, held: Callable[[str], str], tmp_path: Path
+):
+    """In either file it goes where that says; from the user's own it can be moved."""
+    if reason := missing(name):
+        pytest.skip(reason)
+    known = DRIVEN[name]
 
     def set_up(home: Path, url: str) -> None:
-        write_settings(home.parent / place, {"env": {"ANTHROPIC_BASE_URL": url}})
+        known.set_up(home, url)
+        path = home.parent / place / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(held(url))
 
-    kept = DRIVEN["claude"].variables("")
-    kept.pop("ANTHROPIC_BASE_URL")
-    one = replace(DRIVEN["claude"], variables=lambda _: kept, set_up=set_up)
-    came = drive(one, tmp_path, through=True)
+    kept = {key: value for key, value in known.variables("").items() if key != variable}
+    came = drive(replace(known, variables=lambda _: kept, set_up=set_up), tmp_path)
     assert (came.status, len(came.main)) == (0, TURNS + 1), came.said
-    if place.startswith("home"):
+    if place == "home":
         assert len(came.records) == TURNS + 1
         assert "is asked to go through" in came.said
     else:
         assert came.records == []
-        assert f"is started as it is ({tmp_path / place} sets ANTHROPIC_BASE_URL" in came.said
+        assert str(tmp_path / place / file) in came.said.partition("\n")[0]
 
 
 @talkers

@@ -59,8 +59,8 @@ OF_PAGES = [
     ("localhost", ["Origin: null", "Authorization: Basic c2stcHJvai0x"]),
     ("localhost", ["Origin: null", "X-Api-Key: "]),
     ("evil.example", []),
-    ("evil.example:8787", [KEY]),  # to its own origin, a page may send any header
-    ("evil.example:8787", [KEY, "Origin: http://evil.example:8787"]),
+    ("evil.example:7733", [KEY]),  # to its own origin, a page may send any header
+    ("evil.example:7733", [KEY, "Origin: http://evil.example:7733"]),
     ("localhost.evil.example", []),
     ("127.0.0.1.evil.example", []),
     ("docker.internal", []),
@@ -70,12 +70,12 @@ OF_PAGES = [
 ]
 OF_AGENTS = [
     ("localhost", []),
-    ("127.0.0.1:8787", [KEY]),
-    ("[::1]:8787", []),
-    ("LocalHost:8787", []),
-    ("host.docker.internal:8787", [KEY]),
-    ("host.docker.internal:8787", [*NODE]),
-    ("host.containers.internal:8787", []),
+    ("127.0.0.1:7733", [KEY]),
+    ("[::1]:7733", []),
+    ("LocalHost:7733", []),
+    ("host.docker.internal:7733", [KEY]),
+    ("host.docker.internal:7733", [*NODE]),
+    ("host.containers.internal:7733", []),
     ("localhost", [*NODE]),
     ("localhost", ["Origin: vscode-file://vscode-app", "Sec-Fetch-Site: cross-site", MOZILLA]),
     ("localhost", ["Origin: tauri://localhost"]),
@@ -323,7 +323,7 @@ async def of_three(
             fields = {
                 name: replace(getattr(places, name), is_custom=False)
                 for name in places.__struct_fields__
-                if getattr(places, name) is not None
+                if name != "named" and getattr(places, name) is not None
             }
             places = Upstreams(**fields)
         options = ServerOptions(port=0, upstreams=places, token=token)

@@ -10,7 +10,7 @@ import pytest
 from respool.proxy.app import endpoint_for, is_own
 from respool.proxy.asgi import ProxyError, Request
 from respool.proxy.auth import without_foreign_keys
-from respool.proxy.router import Route, route_for, route_of
+from respool.proxy.router import Route, route_for, route_of, select_upstream
 from respool.proxy.server_options import (
     ServerOptions,
     StartupError,
@@ -279,6 +279,22 @@ def test_bedrock_has_a_host_for_models_and_one_for_the_rest():
         assert route_for(request("POST", path, **key), chosen)[1] == chosen.bedrock
     listed = route_for(request("GET", "/inference-profiles", **key), chosen)[1]
     assert listed.origin == "https://bedrock.eu-west-1.amazonaws.com"
+
+
+GATE = Upstream("http://gate", "/v1", is_custom=True, replaces_version=True)
+
+
+@pytest.mark.parametrize(("method", "path", "route"), ROUTES)
+def test_an_upstream_is_reached_by_its_name(method: str, path: str, route: Route):
+    ups = upstreams_of(["openai-chat=http://chosen"], named={"a.gate": GATE, "b": "openai-chat"})
+    for name, there in (("a.gate", GATE), ("b", ups.openai_chat)):
+        asked = request(method, f"/respool-upstream/{name}{path}", authorization="Bearer k")
+        plain, found, upstream = select_upstream(asked, ups)
+        assert (plain.path, found, upstream) == (path, route, there)
+    asked = request(method, path)
+    assert select_upstream(asked, ups) == (asked, *route_for(asked, ups))
+    with pytest.raises(ProxyError, match="no upstream with the name"):
+        select_upstream(request(method, f"/respool-upstream/none{path}"), ups)
 
 
 JOINS = [

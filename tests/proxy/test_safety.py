@@ -149,19 +149,19 @@ async def _page(scope: Scope, _receive: Receive, send: Send) -> None:
 
 FOREIGN = [
     ("localhost", None, 200),
-    ("localhost:8787", None, 200),
-    ("127.0.0.1:8787", "http://127.0.0.1:8787", 200),
-    ("[::1]:8787", None, 200),
+    ("localhost:7733", None, 200),
+    ("127.0.0.1:7733", "http://127.0.0.1:7733", 200),
+    ("[::1]:7733", None, 200),
     ("LOCALHOST", None, 200),
     ("evil.com", None, 403),
     ("localhost.evil.com", None, 403),
-    ("127.0.0.1.evil.com:8787", None, 403),
+    ("127.0.0.1.evil.com:7733", None, 403),
     ("user@localhost@evil.com", None, 403),
     ("[::1", None, 403),
     ("", None, 403),
-    ("localhost:8787", "http://evil.com", 403),
-    ("localhost:8787", "http://localhost:9999", 403),
-    ("localhost:8787", "null", 403),
+    ("localhost:7733", "http://evil.com", 403),
+    ("localhost:7733", "http://localhost:9999", 403),
+    ("localhost:7733", "null", 403),
 ]
 
 

@@ -58,6 +58,7 @@ class Received:
     usage: Usage
     answered: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes = b""  # the body, without its encoding
 
 
 Script = dict[str, list[Answer]]
@@ -154,7 +155,8 @@ def _handler(of: Upstream) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = json.loads(_plain(raw, self.headers.get("Content-Encoding")) or b"{}")
+            raw = _plain(raw, self.headers.get("Content-Encoding")) or b"{}"
+            body = json.loads(raw)
             wire = next((wire for mark, wire in WIRES if mark in self.path), None)
             if "count_tokens" in self.path.lower() or "counttokens" in self.path.lower():
                 of.counted.append(body)
@@ -162,10 +164,11 @@ def _handler(of: Upstream) -> type[BaseHTTPRequestHandler]:
             elif wire is None:
                 self._send(_json({"error": {"message": "no such path"}}), "application/json", 404)
             else:
-                self._answer(body, wire)
+                self._answer(raw, body, wire)
 
-        def _answer(self, body: dict[str, Any], wire: Wire) -> None:
+        def _answer(self, raw: bytes, body: dict[str, Any], wire: Wire) -> None:
             taken, answer = of.take(self.path, body)
+            taken.raw = raw
             taken.headers = {name.lower(): value for name, value in self.headers.items()}
             time.sleep(MODEL_TIME)
             taken.answered = time.time()

@@ -450,6 +450,88 @@ def pi_providers(environ: Mapping[str, str], arguments: Sequence[str]) -> list[A
     )
 
 
+# Qwen Code
+
+QWEN_URL: Final = "https://dashscope.aliyuncs.com/compatible-mode/v1"  # used where none is set
+QWEN_SYSTEM_VARIABLE: Final = "QWEN_CODE_SYSTEM_SETTINGS_PATH"  # of settings before all others
+_QWEN_SYSTEM: Final = {
+    "darwin": Path("/Library/Application Support/QwenCode/settings.json"),
+    "win32": Path("C:/ProgramData/qwen-code/settings.json"),
+}.get(sys.platform, Path("/etc/qwen-code/settings.json"))
+_QWEN_BY_KIND: Final[dict[str, tuple[Name, bool]]] = {
+    "openai": ("openai", True),
+    "anthropic": ("anthropic", False),
+    "gemini": ("gemini", False),
+}
+_QWEN_OTHER_LOGINS: Final = frozenset({"qwen-oauth", "gemini", "vertex-ai"})
+
+
+class QwenModel(Struct, frozen=True):
+    """Entry of Qwen Code's `modelProviders` with a base URL: its list, its place, its provider."""
+
+    kind: str
+    at: int
+    provider: AgentProvider
+
+
+class QwenModels(Struct, frozen=True):
+    """`modelProviders` of Qwen Code, the settings that override all others, and who says so."""
+
+    place: Path
+    lists: dict[str, Any] = {}
+    models: tuple[QwenModel, ...] = ()
+    system: dict[str, Any] = {}
+    is_trusted: bool = True  # the user's own
+
+
+def qwen_models(environ: Mapping[str, str], working_dir: Path) -> QwenModels:
+    """Models of Qwen Code whose settings hold a base URL, which nothing but settings override."""
+    named = environ.get(QWEN_SYSTEM_VARIABLE)
+    system = Path(named) if named else _QWEN_SYSTEM
+    user = config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json"
+    project = working_dir / ".qwen" / "settings.json"
+    held = read_object(system)
+    for place in dict.fromkeys((system, project, user)):  # the first one replaces the others
+        lists = as_object(read_object(place).get("modelProviders"))
+        if lists:
+            models = tuple(_qwen_models_in(lists))
+            return QwenModels(place, lists, models, held, is_trusted=place == user)
+    return QwenModels(user, system=held)
+
+
+def _qwen_models_in(lists: Mapping[str, Any]) -> Iterator[QwenModel]:
+    for kind, (upstream, versioned) in _QWEN_BY_KIND.items():
+        entries = lists.get(kind)
+        for at, entry in enumerate(cast(list[Any], entries) if isinstance(entries, list) else ()):
+            url = as_text(get_nested(entry, "baseUrl"))
+            if is_http_url(url):
+                id = as_text(get_nested(entry, "id")) or f"{kind} {at + 1}"
+                yield QwenModel(kind, at, AgentProvider(id, upstream, url, versioned))
+
+
+def qwen_proxy(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """Setting by which Qwen Code sends everything to an HTTP proxy; empty: none.
+
+    It leaves no host out, so such a proxy would be asked for this machine.
+    """
+    settings = read_object(config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json")
+    if flag_value(arguments, "--proxy"):
+        return "--proxy"
+    if as_text(settings.get("proxy")):
+        return "proxy in its settings"
+    names = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
+    return next((name for name in names if environ.get(name)), "")
+
+
+def qwen_login(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """Login of Qwen Code that has no base URL setting; empty: it uses a key for one that has."""
+    settings = read_object(config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json")
+    chosen = flag_value(arguments, "--auth-type", "--authType") or as_text(
+        get_nested(settings, "security", "auth", "selectedType")
+    )
+    return chosen if chosen in _QWEN_OTHER_LOGINS else ""
+
+
 # Gemini CLI
 
 
@@ -465,27 +547,67 @@ def has_gemini_key(environ: Mapping[str, str]) -> bool:
 # Servers of the Model Context Protocol
 
 
+MCP_SERVER: Final = "respool"  # by which respool recognises its tools
+
+
+def mcp_entry(agent: str, command: Sequence[str]) -> dict[str, Any]:
+    """Entry of the MCP server in the settings of an agent, which is named by its command."""
+    program, *arguments = command
+    match agent:
+        case "opencode":
+            return {"type": "local", "command": [*command], "enabled": True}
+        case "copilot":
+            return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
+        case "cn":
+            return {"name": MCP_SERVER, "command": program, "args": arguments}
+        case _:
+            return {"command": program, "args": arguments}
+
+
+def has_mcp_server(agent: str, environ: Mapping[str, str], working_dir: Path) -> bool:
+    """Report whether an agent's settings have a server of that name, which is its user's own."""
+    return any(
+        MCP_SERVER in as_object(servers)
+        for name, _, servers in _mcp_servers(environ, working_dir)
+        if name == agent
+    )
+
+
 def mcp_commands(
     environ: Mapping[str, str], working_dir: Path, name: str
 ) -> dict[Path, tuple[str, ...]]:
     """Commands of an MCP server of this name, by the settings file that registers it."""
+    found = (
+        (file, _mcp_command(get_nested(servers, name)))
+        for _, file, servers in _mcp_servers(environ, working_dir)
+    )
+    return {file: command for file, command in found if command}
+
+
+def _mcp_servers(
+    environ: Mapping[str, str], working_dir: Path
+) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    """Servers in each agent's settings files, with the agent and the file."""
     home = config_folder(environ, "", "")
     claude = Path(environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
-    qwen = config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json"
     gemini = config_folder(environ, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json"
     codex = config_folder(environ, "CODEX_HOME", ".codex") / "config.toml"
     here = ("projects", str(working_dir), "mcpServers")
-    held = [
-        (claude, get_nested(read_object(claude), *here)),
-        *(
-            (file, read_object(file).get("mcpServers"))
-            for file in (claude, working_dir / ".mcp.json", gemini, qwen)
-        ),
-        (codex, read_toml(codex).get("mcp_servers")),
-        *((file, read_object(file).get("mcp")) for file in _opencode_files(environ, working_dir)),
+    yield "claude", claude, as_object(get_nested(read_object(claude), *here))
+    files = [
+        ("claude", claude),
+        ("claude", working_dir / ".mcp.json"),
+        ("gemini", gemini),
+        ("gemini", working_dir / ".gemini" / "settings.json"),
+        ("qwen", config_folder(environ, "QWEN_HOME", ".qwen") / "settings.json"),
+        ("qwen", working_dir / ".qwen" / "settings.json"),
+        ("copilot", config_folder(environ, "COPILOT_HOME", ".copilot") / "mcp-config.json"),
     ]
-    found = ((file, _mcp_command(get_nested(servers, name))) for file, servers in held)
-    return {file: command for file, command in found if command}
+    for agent, file in files:
+        yield agent, file, as_object(read_object(file).get("mcpServers"))
+    yield "codex", codex, as_object(read_toml(codex).get("mcp_servers"))
+    for file in _opencode_files(environ, working_dir):
+        yield "opencode", file, as_object(read_object(file).get("mcp"))
 
 
 def _mcp_command(server: Any) -> tuple[str, ...]:

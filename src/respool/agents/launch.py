@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..proxy.router import UPSTREAM_PREFIX
 from ..proxy.server_options import Upstream, Upstreams, upstream_at
 from ..proxy.server_options import UpstreamName as Name
 from .base_urls import (
@@ -18,8 +21,12 @@ from .base_urls import (
     CLAUDE_FLAG,
     CLAUDE_VARIABLE,
     CODEX_LEGACY_VARIABLE,
+    MCP_SERVER,
+    QWEN_SYSTEM_VARIABLE,
+    QWEN_URL,
     AgentProvider,
     ClaudeSettings,
+    QwenModels,
     can_add_claude_servers,
     claude_settings,
     claude_target,
@@ -28,17 +35,27 @@ from .base_urls import (
     flag_value,
     has_codex_server,
     has_gemini_key,
+    has_mcp_server,
+    last_flag_value,
+    mcp_entry,
     opencode_managed_providers,
     opencode_providers,
     opencode_remote_config,
     pi_providers,
+    qwen_login,
+    qwen_models,
+    qwen_proxy,
 )
+from .pi_extension import pi_expand_tool
 from .settings_files import (
     FileVariable,
     Lookup,
+    aider_config_url,
+    aider_lookup,
     as_object,
     dotenv_lookup,
     gemini_lookup,
+    get_nested,
     is_http_url,
     merge_settings,
     mini_lookup,
@@ -70,6 +87,8 @@ BASE_URL_VARIABLES: Final[dict[str, BaseUrlVariable]] = {
 }
 _AIDER_VARIABLE: Final = "AIDER_OPENAI_API_BASE"  # copied into OPENAI_API_BASE
 _AIDER_FLAG: Final = "--openai-api-base"  # preferred over it
+_QWEN_VARIABLE: Final = "OPENAI_BASE_URL"
+_QWEN_FLAGS: Final = ("--openai-base-url", "--openaiBaseUrl")  # preferred over it
 _ALL_VARIABLES: Final = {
     **BASE_URL_VARIABLES,
     _AIDER_VARIABLE: BASE_URL_VARIABLES["OPENAI_API_BASE"],
@@ -79,6 +98,7 @@ _ALL_VARIABLES: Final = {
     "ANTHROPIC_VERTEX_BASE_URL": BaseUrlVariable("vertex", has_version=True),
     "ANTHROPIC_FOUNDRY_BASE_URL": BaseUrlVariable("anthropic", has_version=False),
 }
+_CONTINUE_FLAG: Final = "--config"  # a file, or a name on Continue's hub
 # Claude Code leaves features out when its base URL is not Anthropic's own.
 _CLAUDE_FIRST_PARTY: Final = {
     "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1",  # cache scopes, diagnosis, request classes
@@ -104,6 +124,7 @@ class LaunchSetup(Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     arguments: tuple[str, ...] = ()  # after the command's name, including the user's
     upstreams: dict[Name, Upstream] = {}  # upstreams configured before
+    named: dict[str, Upstream | Name] = {}  # those with a path of their own, by the name in it
     applied: tuple[str, ...] = ()  # settings applied
     first_party: dict[str, str] = {}  # also set if requests go on to the agent's own maker
     note: str = ""  # why the proxy cannot be used, or another hint
@@ -124,9 +145,17 @@ def plan_launch(
         proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir, mcp_command
     )
     setup = _set_up_unknown(place) if known is None else _AGENTS[known](place)
-    if mcp_command and setup.applied and known in _MCP_OPTIONS:
-        setup = _register_server(setup, _MCP_OPTIONS[known](place))
+    if mcp_command and setup.applied and known in _MCP_SERVERS:
+        setup = _register_server(known, place, setup)
     return (*command[: at + 1], *setup.arguments), setup
+
+
+def _register_server(agent: str, context: LaunchContext, setup: LaunchSetup) -> LaunchSetup:
+    """Register the MCP server, unless the agent has one of that name or takes none."""
+    if has_mcp_server(agent, context.environ, context.working_dir):
+        return setup
+    registered = _MCP_SERVERS[agent](context, setup)
+    return setup if registered is None else _with_server(registered)
 
 
 def launch_environment(setup: LaunchSetup, upstreams: Upstreams) -> dict[str, str]:
@@ -203,7 +232,7 @@ def _set_up_variables(
     for group in groups:
         set_before = _current_values(context, group, lookup)
         if isinstance(set_before, FileVariable):
-            notes.append(f"what {set_before.file} says of its base URL is left as it is")
+            notes.append(_left_note(set_before.file))
             continue
         for name in set_before or group.default:
             variable = _ALL_VARIABLES[name]
@@ -223,6 +252,10 @@ def _set_up_variables(
         applied=tuple(environment),
         note="; ".join(notes),
     )
+
+
+def _left_note(file: Path) -> str:
+    return f"what {file} says of its base URL is left as it is"
 
 
 def _current_values(
@@ -317,26 +350,99 @@ def _set_up_gemini_cli(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_qwen(context: LaunchContext) -> LaunchSetup:
-    return _set_up_variables(
-        context,
-        "Qwen Code",
-        [_OPENAI_GROUP],
-        lookup=qwen_lookup(context.environ, context.working_dir),
+    """Set up Qwen Code by its variable, and by settings for models with their own base URLs."""
+    found = qwen_models(context.environ, context.working_dir)
+    models = found.models if found.is_trusted else ()
+    login = qwen_login(context.environ, context.arguments)
+    if login and login not in [one.kind for one in models]:
+        note = f"with {login} its requests do not come through respool"
+        return LaunchSetup(agent="Qwen Code", arguments=context.arguments, note=note)
+    if proxy := qwen_proxy(context.environ, context.arguments):
+        note = f"by {proxy} it sends all requests to an HTTP proxy, none to this machine"
+        return LaunchSetup(agent="Qwen Code", arguments=context.arguments, note=note)
+    said = flag_value(context.arguments, *_QWEN_FLAGS)
+    world = {**context.environ, _QWEN_VARIABLE: said} if said else context.environ
+    lookup = qwen_lookup(context.environ, context.working_dir)
+    before = _current_values(replace(context, environ=world), _OPENAI_GROUP, lookup)
+    notes: list[str] = []
+    providers: dict[str, AgentProvider] = {}
+    if isinstance(before, FileVariable):
+        notes.append(_left_note(before.file))
+    else:
+        url = before.get(_QWEN_VARIABLE, QWEN_URL)
+        providers[_QWEN_VARIABLE] = AgentProvider(_QWEN_VARIABLE, "openai", url)
+    if url := context.environ.get(CLAUDE_VARIABLE, "").strip():
+        providers[CLAUDE_VARIABLE] = AgentProvider(CLAUDE_VARIABLE, "anthropic", url, False)
+    if found.models and not models:
+        notes.append(f"modelProviders in {found.place} are left as they are")
+    routes = _route_providers(context, [*providers.values(), *(one.provider for one in models)])
+    environment = dict(zip(providers, routes.urls, strict=False))
+    words = context.arguments
+    for flag in _QWEN_FLAGS if said else ():
+        words = _replace_flag_value(words, flag, environment[_QWEN_VARIABLE])
+    if models:
+        urls = routes.urls[len(providers) :]
+        environment[QWEN_SYSTEM_VARIABLE] = str(_write_qwen_settings(context, found, urls))
+    return LaunchSetup(
+        agent="Qwen Code",
+        environment=environment,
+        arguments=words,
+        upstreams=routes.upstreams,
+        named=routes.named,
+        applied=tuple(environment),
+        note="; ".join(notes),
     )
+
+
+def _write_qwen_settings(context: LaunchContext, found: QwenModels, urls: Sequence[str]) -> Path:
+    """Write settings that override all others: the system's, and the models with other URLs."""
+    lists = {
+        kind: [*cast(list[Any], entries)] if isinstance(entries, list) else entries
+        for kind, entries in found.lists.items()
+    }
+    for one, url in zip(found.models, urls, strict=True):
+        lists[one.kind][one.at] = {**lists[one.kind][one.at], "baseUrl": url}
+    file = context.scratch_dir / "respool-qwen.json"
+    file.write_text(json.dumps({**found.system, "modelProviders": lists}), encoding="utf-8")
+    return file
 
 
 def _set_up_aider(context: LaunchContext) -> LaunchSetup:
-    """Set up aider by LiteLLM's variables and aider's own variable or option."""
+    """Set up aider by LiteLLM's variables; by its own options where its files set them."""
     said = flag_value(context.arguments, _AIDER_FLAG)
-    world = {**context.environ, _AIDER_VARIABLE: said} if said else context.environ
-    setup = _set_up_variables(replace(context, environ=world), "aider", _AIDER_GROUPS)
-    url = setup.environment.get(_AIDER_VARIABLE, "")
-    words = (
-        _replace_flag_value(context.arguments, _AIDER_FLAG, url)
-        if said and url
-        else context.arguments
+    filed = _aider_files(context)
+    world = {name: value for name, value in context.environ.items() if name not in filed}
+    if said:
+        world[_AIDER_VARIABLE] = said
+        filed.pop(_AIDER_VARIABLE, None)
+    setup = _set_up_variables(
+        replace(context, environ=world), "aider", _AIDER_GROUPS, lookup=filed.get
     )
-    return replace(setup, arguments=words)
+    words, applied = context.arguments, dict.fromkeys(setup.applied)
+    for name in [name for name in filed if name in setup.environment]:
+        url = setup.environment[name]
+        option = (_AIDER_FLAG, url) if name == _AIDER_VARIABLE else ("--set-env", f"{name}={url}")
+        words = (*option, *words)
+        applied = {option[0] if one == name else one: None for one in applied}
+    if said and _AIDER_VARIABLE in setup.environment:
+        words = _replace_flag_value(words, _AIDER_FLAG, setup.environment[_AIDER_VARIABLE])
+    return replace(setup, arguments=words, applied=tuple(applied))
+
+
+def _aider_files(context: LaunchContext) -> dict[str, FileVariable]:
+    """Variables that aider's files set; they override the environment."""
+    given = last_flag_value(context.arguments, "--env-file")
+    lookup = aider_lookup(context.environ, context.working_dir, given)
+    names = [name for group in _AIDER_GROUPS for name in group.names]
+    filed = {name: found for name in names if (found := lookup(name)) is not None}
+    for name, found in filed.items():
+        if context.environ.get(name, "").strip() == found.value:  # the user's own choice as well
+            filed[name] = replace(found, is_trusted=is_http_url(found.value))
+    if _AIDER_VARIABLE not in filed and not context.environ.get(_AIDER_VARIABLE):
+        configured = aider_config_url(context.environ, context.working_dir)
+        if configured is not None:
+            filed[_AIDER_VARIABLE] = configured
+    return filed
 
 
 def _replace_flag_value(arguments: tuple[str, ...], flag: str, url: str) -> tuple[str, ...]:
@@ -407,35 +513,63 @@ def _replace_setting(arguments: tuple[str, ...], key: str, setting: str) -> tupl
     return tuple(setting if word.partition("=")[0].strip() == key else word for word in arguments)
 
 
-def _claude_mcp_options(context: LaunchContext) -> tuple[str, ...]:
-    """Options that register the MCP server with Claude Code for one run."""
+def _add_claude_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSetup | None:
+    """Register the MCP server with Claude Code for one run."""
     if not can_add_claude_servers(context.arguments):
-        return ()
-    command, *arguments = context.mcp_command
-    server = {"command": command, "args": arguments}
+        return None
+    # one word: in two it would take the words that follow
+    option = f"--mcp-config={_write_server(context, 'claude')}"
+    return replace(setup, arguments=(option, *setup.arguments))
+
+
+def _add_codex_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSetup | None:
+    """Register the MCP server with Codex for one run."""
+    if has_codex_server(context.environ, context.arguments, MCP_SERVER):
+        return None
+    entry = mcp_entry("codex", context.mcp_command)
+    settings = (f"mcp_servers.{MCP_SERVER}.{key}={json.dumps(entry[key])}" for key in entry)
+    options = (word for setting in settings for word in ("-c", setting))
+    return replace(setup, arguments=(*options, *setup.arguments))
+
+
+def _add_opencode_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSetup | None:
+    """Register the MCP server with opencode in the variable that it merges over its files."""
+    content = as_object(parse_object(setup.environment["OPENCODE_CONFIG_CONTENT"]))
+    if MCP_SERVER in as_object(content.get("mcp")):
+        return None
+    entry = {"mcp": {MCP_SERVER: mcp_entry("opencode", context.mcp_command)}}
+    told = json.dumps(merge_settings([content, entry]))
+    return replace(setup, environment={**setup.environment, "OPENCODE_CONFIG_CONTENT": told})
+
+
+def _add_qwen_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSetup | None:
+    """Register the MCP server with Qwen Code, whose option can be given once."""
+    if any(word.partition("=")[0] in ("--mcp-config", "--mcpConfig") for word in setup.arguments):
+        return None
+    options = ("--mcp-config", str(_write_server(context, "qwen")))
+    return replace(setup, arguments=(*options, *setup.arguments))
+
+
+def _add_copilot_server(context: LaunchContext, setup: LaunchSetup) -> LaunchSetup | None:
+    """Register the MCP server with Copilot, in addition to those of its settings."""
+    options = ("--additional-mcp-config", f"@{_write_server(context, 'copilot')}")
+    return replace(setup, arguments=(*options, *setup.arguments))
+
+
+def _write_server(context: LaunchContext, agent: str) -> Path:
+    """Write a file with the MCP server alone."""
+    servers = {"mcpServers": {MCP_SERVER: mcp_entry(agent, context.mcp_command)}}
     file = context.scratch_dir / "respool-mcp.json"
-    file.write_text(json.dumps({"mcpServers": {_MCP_NAME: server}}), encoding="utf-8")
-    return (f"--mcp-config={file}",)  # one word: in two it would take the words that follow
+    file.write_text(json.dumps(servers), encoding="utf-8")
+    return file
 
 
-def _codex_mcp_options(context: LaunchContext) -> tuple[str, ...]:
-    """Options that register the MCP server with Codex for one run."""
-    if has_codex_server(context.environ, context.arguments, _MCP_NAME):
-        return ()
-    command, *arguments = context.mcp_command
-    key = f"mcp_servers.{_MCP_NAME}"
-    return (
-        *("-c", f"{key}.command={json.dumps(command)}"),
-        *("-c", f"{key}.args={json.dumps(arguments)}"),
-    )
+def _with_server(setup: LaunchSetup) -> LaunchSetup:
+    return _with_note(setup, "with respool's MCP server")
 
 
-def _register_server(setup: LaunchSetup, options: tuple[str, ...]) -> LaunchSetup:
-    """Put the options that register the MCP server before a command's arguments."""
-    if not options:
-        return setup
-    note = "; ".join(filter(None, (setup.note, "with respool's MCP server")))
-    return replace(setup, arguments=(*options, *setup.arguments), note=note)
+def _with_note(setup: LaunchSetup, note: str) -> LaunchSetup:
+    return replace(setup, note="; ".join(filter(None, (setup.note, note))))
 
 
 def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
@@ -450,11 +584,11 @@ def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
         return LaunchSetup(agent="opencode", arguments=context.arguments, note=note)
     fixed = opencode_managed_providers()
     every = opencode_providers(context.environ, context.working_dir, context.arguments, content)
-    taken, upstreams = _servable_providers([one for one in every if one.id not in fixed])
+    taken = [one for one in every if one.id not in fixed]
+    routes = _route_providers(context, taken)
     providers = dict(as_object(content.get("provider")))
-    for one in taken:
+    for one, url in zip(taken, routes.urls, strict=True):
         before = as_object(providers.get(one.id))
-        url = proxy_base_url(context.proxy_url, one.upstream, has_version=one.has_version)
         providers[one.id] = {
             **before,
             "options": {**as_object(before.get("options")), "baseURL": url},
@@ -463,56 +597,131 @@ def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
         agent="opencode",
         environment={"OPENCODE_CONFIG_CONTENT": json.dumps({**content, "provider": providers})},
         arguments=context.arguments,
-        upstreams=upstreams,
+        upstreams=routes.upstreams,
+        named=routes.named,
         applied=("OPENCODE_CONFIG_CONTENT",),
         note=f"for its providers {', '.join(one.id for one in taken)}",
     )
 
 
 def _set_up_continue(context: LaunchContext) -> LaunchSetup:
-    """Leave Continue as it is: its models' base URLs are in its own configuration only."""
-    note = "its requests go where apiBase in its configuration says, not through respool run"
-    return LaunchSetup(agent="Continue", arguments=context.arguments, note=note)
+    """Set up Continue by a copy of its configuration, given with its option --config."""
+    given = last_flag_value(context.arguments, _CONTINUE_FLAG)
+    setup = _continue_copy(context, given)
+    if isinstance(setup, LaunchSetup):
+        return setup
+    return LaunchSetup(agent="Continue", arguments=context.arguments, note=setup)
+
+
+def _continue_copy(context: LaunchContext, given: str) -> LaunchSetup | str:
+    """Setup with a copy of the configuration; or the reason why there is none."""
+    try:
+        from . import continue_config  # lazily: it needs a YAML parser
+    except ImportError:
+        return "its configuration cannot be read without PyYAML"
+    path = continue_config.continue_path(context.environ, context.working_dir, given)
+    config = continue_config.read_continue_config(path) if path else None
+    if config is None:
+        place = path or given
+        return f"{place} names no models that can be read: its requests do not come through respool"
+    moved = [one for one in config.models if one.provider is not None]
+    if not moved:
+        return f"no model in {config.path} has an apiBase that can be changed without other effects"
+    routes = _route_providers(context, [one.provider for one in moved if one.provider])
+    urls = dict(zip([one.at for one in moved], routes.urls, strict=True))
+    has_server = any(get_nested(one, "name") == MCP_SERVER for one in config.servers)
+    server = mcp_entry("cn", context.mcp_command) if context.mcp_command else None
+    text = continue_config.moved_continue_config(
+        config, urls, context.working_dir, None if has_server else server
+    )
+    if text is None:
+        return f"{config.path} cannot be copied with other base URLs"
+    file = context.scratch_dir / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    words = (
+        _replace_flag_value(context.arguments, _CONTINUE_FLAG, str(file))
+        if given
+        else (_CONTINUE_FLAG, str(file), *context.arguments)
+    )
+    setup = LaunchSetup(
+        agent="Continue",
+        arguments=words,
+        upstreams=routes.upstreams,
+        named=routes.named,
+        applied=(_CONTINUE_FLAG,),
+        note=f"for its models {', '.join(one.name for one in moved)}",
+    )
+    return setup if server is None or has_server else _with_server(setup)
 
 
 def _set_up_pi(context: LaunchContext) -> LaunchSetup:
     """Set up pi by an extension given with its option -e."""
     if context.arguments[:1] and context.arguments[0] in _PI_COMMANDS:
         return LaunchSetup(agent="pi", arguments=context.arguments)
-    taken, upstreams = _servable_providers(pi_providers(context.environ, context.arguments))
+    taken = pi_providers(context.environ, context.arguments)
+    routes = _route_providers(context, taken)
     lines = ["export default function (pi) {"]
-    for one in taken:
-        url = proxy_base_url(context.proxy_url, one.upstream, has_version=one.has_version)
+    for one, url in zip(taken, routes.urls, strict=True):
         lines.append(
             f"  pi.registerProvider({json.dumps(one.id)}, {json.dumps({'baseUrl': url})});"
         )
+    if context.mcp_command:
+        lines.append(pi_expand_tool(context.mcp_command))
     extension = context.scratch_dir / "respool-run.ts"
     extension.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
-    return LaunchSetup(
+    setup = LaunchSetup(
         agent="pi",
         arguments=("-e", str(extension), *context.arguments),
-        upstreams=upstreams,
+        upstreams=routes.upstreams,
+        named=routes.named,
         applied=("-e",),
         note=f"for its providers {', '.join(one.id for one in taken)}",
     )
+    return _with_note(setup, "with respool's tool") if context.mcp_command else setup
 
 
-def _servable_providers(
-    providers: Sequence[AgentProvider],
-) -> tuple[list[AgentProvider], dict[Name, Upstream]]:
-    """Providers that one proxy can serve: one upstream per format, the first wins."""
-    taken: list[AgentProvider] = []
-    upstreams: dict[Name, Upstream] = {}
-    held: dict[Name, str] = {}
+class _Routes(Struct, frozen=True):
+    """Base URLs of an agent's providers at the proxy, in their order, and their upstreams."""
+
+    urls: list[str]
+    upstreams: dict[Name, Upstream]
+    named: dict[str, Upstream | Name]
+
+
+def _route_providers(context: LaunchContext, providers: Sequence[AgentProvider]) -> _Routes:
+    """Routes of providers: the first of a format is the format's upstream.
+
+    A provider of the user's own, and every further one, has a path that names its host: agents
+    recognise some providers by a part of the base URL.
+    """
+    routes, held = _Routes([], {}, {}), dict[Name, str]()
+    names: dict[tuple[Name, str], str] = {}
     for one in providers:
-        if held.setdefault(one.upstream, one.url) == one.url:
-            taken.append(one)
-            if one.url:
-                said = f"The base URL of {one.id}"
-                upstreams[one.upstream] = upstream_at(
-                    one.url, replaces_version=one.has_version, label=said
-                )
-    return taken, upstreams
+        base, upstream = context.proxy_url, _upstream_of(one)
+        is_first = held.setdefault(one.upstream, one.url) == one.url
+        if is_first and one.url:
+            routes.upstreams[one.upstream] = upstream
+        if not is_first or one.url:
+            name = names.setdefault((one.upstream, one.url), _free_name(upstream, routes.named))
+            routes.named[name] = one.upstream if is_first else upstream
+            base = f"{context.proxy_url}{UPSTREAM_PREFIX}{name}"
+        routes.urls.append(proxy_base_url(base, one.upstream, has_version=one.has_version))
+    return routes
+
+
+def _upstream_of(provider: AgentProvider) -> Upstream:
+    """Upstream at a provider's base URL; without one, its maker's."""
+    if not provider.url:
+        return Upstreams().of_name(provider.upstream)
+    label = f"The base URL of {provider.id}"
+    return upstream_at(provider.url, replaces_version=provider.has_version, label=label)
+
+
+def _free_name(upstream: Upstream, taken: Mapping[str, Upstream | Name]) -> str:
+    """Name of an upstream in a path: its host, and a number if that is taken."""
+    host = urlsplit(upstream.origin).hostname or ""
+    plain = re.sub(r"[^a-z0-9.-]+", "-", host).strip(".-") or "upstream"
+    return plain if plain not in taken else f"{plain}-{len(taken) + 1}"
 
 
 _AGENTS: Final[dict[str, Callable[[LaunchContext], LaunchSetup]]] = {
@@ -527,10 +736,12 @@ _AGENTS: Final[dict[str, Callable[[LaunchContext], LaunchSetup]]] = {
     "mini": _set_up_mini,
     "cn": _set_up_continue,
 }
-_MCP_NAME: Final = "respool"
-_MCP_OPTIONS: Final[dict[str, Callable[[LaunchContext], tuple[str, ...]]]] = {
-    "claude": _claude_mcp_options,
-    "codex": _codex_mcp_options,
+_MCP_SERVERS: Final[dict[str, Callable[[LaunchContext, LaunchSetup], LaunchSetup | None]]] = {
+    "claude": _add_claude_server,
+    "codex": _add_codex_server,
+    "opencode": _add_opencode_server,
+    "qwen": _add_qwen_server,
+    "copilot": _add_copilot_server,
 }
 AGENT_COMMANDS: Final = tuple(_AGENTS)  # by which agents are started
 _COMMANDS: Final = {

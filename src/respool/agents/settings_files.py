@@ -166,11 +166,55 @@ def gemini_lookup(environ: Mapping[str, str], working_dir: Path) -> Lookup:
 
 def mini_lookup(environ: Mapping[str, str]) -> Lookup:
     """Lookup in mini-swe-agent's `.env`."""
+    return _in(mini_folder(environ) / ".env", own=True)
+
+
+def mini_folder(environ: Mapping[str, str]) -> Path:
+    """Folder of mini-swe-agent's own settings."""
     mac = sys.platform == "darwin"
     usual = Path("Library", "Application Support") if mac else Path(".config")
     base = config_folder(environ, "" if mac else "XDG_CONFIG_HOME", str(usual)) / "mini-swe-agent"
     named = environ.get("MSWEA_GLOBAL_CONFIG_DIR")
-    return _in((Path(named) if named else base) / ".env", own=True)
+    return Path(named) if named else base
+
+
+def aider_lookup(environ: Mapping[str, str], working_dir: Path, given: str) -> Lookup:
+    """Lookup in aider's `.env` files, all of which override the environment.
+
+    `given` is the file that its option --env-file names; without it, the root's comes last.
+    """
+    above = (working_dir, *working_dir.parents)
+    root = next((one for one in above if is_present(one / ".git")), None)
+    home = config_folder(environ, "", "")
+    last = working_dir / given if given else (root or working_dir) / ".env"
+    places = [home / ".env", *([root / ".env"] if root else []), working_dir / ".env", last]
+    order = list(dict.fromkeys(reversed(places)))
+    finds = [_in(one, own=one == home / ".env" or bool(given and one == last)) for one in order]
+
+    def find(name: str) -> FileVariable | None:
+        return next((found for one in finds if (found := one(name)) is not None), None)
+
+    return find
+
+
+def aider_config_url(environ: Mapping[str, str], working_dir: Path) -> FileVariable | None:
+    """`openai-api-base` of aider's configuration files, the nearest of which holds."""
+    try:
+        import yaml  # lazily: no other agent needs it here
+    except ImportError:
+        return None
+    above = (working_dir, *working_dir.parents)
+    root = next((one for one in above if is_present(one / ".git")), None)
+    home = config_folder(environ, "", "")
+    for folder in (working_dir, *([root] if root else []), home):
+        file = folder / ".aider.conf.yml"
+        try:
+            held: Any = yaml.safe_load(read_text(file))
+        except (yaml.YAMLError, ValueError, RecursionError):
+            held = None
+        if url := as_text(as_object(held).get("openai-api-base")):
+            return FileVariable(url, file, folder == home and is_http_url(url))
+    return None
 
 
 def qwen_lookup(environ: Mapping[str, str], working_dir: Path) -> Lookup:

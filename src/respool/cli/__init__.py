@@ -10,6 +10,7 @@ import click
 from .brief import brief
 from .check import check
 from .compact import compact
+from .completion import completion
 from .console import CommandGroup
 from .demo import demo
 from .docs import docs, page_of_command
@@ -17,6 +18,7 @@ from .doctor import doctor
 from .expand import expand
 from .explain import explain
 from .forget import forget
+from .install import install, uninstall
 from .loops import loops
 from .mcp import mcp
 from .replay import replay
@@ -90,6 +92,8 @@ for _command in (
     loops,
     brief,
     run,
+    install,
+    uninstall,
     serve,
     status,
     stats,
@@ -102,6 +106,7 @@ for _command in (
     demo,
     docs,
     settings,
+    completion,
 ):
     main.add_command(_command)
 

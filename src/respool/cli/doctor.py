@@ -257,12 +257,54 @@ def _check_proxy(around: Surroundings) -> Iterator[Finding]:
         )
 
 
+def _check_installed(around: Surroundings) -> Iterator[Finding]:
+    """Agents that `respool install` has set up, and the services that they go through."""
+    from ..agents.installation import install_folder, is_in_force, read_record
+
+    folder = install_folder(around.environ)
+    record = read_record(folder)
+    for name, agent in record.agents.items():
+        again = f"respool uninstall {name}, then respool install {name}."
+        if is_in_force(agent):
+            yield Finding(name, "ok", f"{agent.label} is installed, on port {agent.port}")
+        elif (folder / str(agent.port) / "direct.log").exists():
+            found = f"respool could not run, so {agent.label}'s settings were taken back"
+            yield Finding(name, "problem", found, again)
+        else:
+            found = f"{agent.label} was installed, and its settings have changed since"
+            yield Finding(name, "problem", found, again)
+    for port, service in record.services.items():
+        yield _check_service(around.ask(f"http://127.0.0.1:{port}"), service.manager, port)
+
+
+def _check_service(health: ProxyHealth, manager: str, port: str) -> Finding:
+    """Judge a service by what answers on its port."""
+    check = f"service {port}"
+    by = {"none": "agents' own hooks"}.get(manager, manager)
+    if not health.is_listening:
+        if manager == "none":
+            return Finding(check, "ok", f"not running; started by {by} with the next session")
+        advice = {
+            "systemd": f"systemctl --user status respool-{port}.socket says why.",
+            "launchd": f"launchctl print gui/$UID/respool.{port} says why.",
+        }.get(manager, "")
+        return Finding(check, "problem", f"{by} should listen on port {port}, and does not", advice)
+    if not health.is_respool:
+        advice = "End it, or install the agents on another port."
+        return Finding(check, "problem", f"another program listens on port {port}", advice)
+    if not health.is_well:
+        return Finding(check, "problem", health.describe(), "Correct that, and restart it.")
+    return Finding(check, "ok", f"runs, started by {by}")
+
+
 def _check_agents(around: Surroundings) -> Iterator[Finding]:
-    """Known agents on the PATH, and where their settings send them."""
+    """Other known agents on the PATH, and where their settings send them."""
+    from ..agents.installation import install_folder, read_record
     from ..agents.launch import AGENT_COMMANDS, plan_launch
 
-    installed = [name for name in AGENT_COMMANDS if shutil.which(name)]
-    if not installed:
+    known = read_record(install_folder(around.environ)).agents
+    installed = [name for name in AGENT_COMMANDS if shutil.which(name) and name not in known]
+    if not installed and not known:
         yield Finding("agents", "note", "No agent that respool knows is on the PATH")
     with tempfile.TemporaryDirectory(prefix="respool-doctor-") as scratch:
         for name in installed:
@@ -281,6 +323,7 @@ def _check_agents(around: Surroundings) -> Iterator[Finding]:
 def _check_agent(name: str, setup: LaunchSetup, around: Surroundings) -> Finding:
     """Judge where an agent's requests go."""
     from ..agents.base_urls import claude_code_base_url
+    from ..agents.install import INSTALLABLE
 
     origins = [upstream.origin for upstream in setup.upstreams.values()]
     label = setup.agent or name
@@ -291,6 +334,8 @@ def _check_agent(name: str, setup: LaunchSetup, around: Surroundings) -> Finding
         where = f"to {_origin(origins[0])}" if origins else "straight to its provider"
         note = f" ({setup.note})" if setup.note else ""
         advice = f"respool run -- {name} puts respool in front of it." if setup.applied else ""
+        if setup.applied and name in INSTALLABLE:
+            advice = f"respool run -- {name}, or respool install {name}, puts respool before it."
         if label != setup.agent:  # a file, which wins over the variable that respool run sets
             advice = "respool run cannot change that: take ANTHROPIC_BASE_URL out of the file."
         return Finding(name, "note", f"{label} goes {where}{note}", advice)
@@ -329,7 +374,7 @@ def _check_mcp(around: Surroundings) -> Iterator[Finding]:
 
     found = mcp_commands(around.environ, around.working_dir, _MCP_NAME)
     if not found:
-        advice = "claude mcp add respool -- respool mcp lets an agent fetch originals by itself."
+        advice = "respool run and respool install register it; by hand: docs/operate/mcp.md."
         yield Finding("mcp", "note", "not registered in any settings that respool knows", advice)
     for file, command in found.items():
         if shutil.which(command[0]) is None:
@@ -353,6 +398,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
     _check_settings,
     _check_variables,
     _check_proxy,
+    _check_installed,
     _check_agents,
     _check_mcp,
 )

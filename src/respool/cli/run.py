@@ -79,7 +79,7 @@ class _WarningCollector(logging.Handler):
 @click.option(
     "--no-mcp",
     is_flag=True,
-    help="Do not register respool's MCP server with Claude Code or Codex for the run.",
+    help="Do not register respool's MCP server with the agent for the run.",
 )
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @policy_options
@@ -97,9 +97,10 @@ def run(
     """Run an agent so that its requests go through respool.
 
     This starts a proxy, runs the command, and stops the proxy when the command ends. Claude Code,
-    Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are known by the
-    names of their commands. Any other command gets the variables that most clients read, such as
-    ANTHROPIC_BASE_URL. Requests go on to where they went before. The exit status is the command's.
+    Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, Continue, aider and mini-swe-agent are
+    known by the names of their commands. Any other command gets the variables that most clients
+    read, such as ANTHROPIC_BASE_URL. Requests go on to where they went before. The exit status is
+    the command's.
     """
     with require_server():
         # lazily: no other command needs the server
@@ -168,7 +169,7 @@ def _run(
         Path.cwd(),
         mcp_command=launch.mcp_command,
     )
-    going = upstreams_of(launch.upstreams, setup.upstreams)
+    going = upstreams_of(launch.upstreams, setup.upstreams, setup.named)
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, log, warnings = RunTotals(), RunLog(), _WarningCollector()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import sys
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from msgspec import to_builtins
 
 from ..wire.base import FORMATS
+from .console import CommandError
 from .options import (
     deadline_option,
     observe_option,
@@ -27,17 +33,83 @@ if TYPE_CHECKING:
 _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this many
 
 
+def service_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --background and --fail-open, by which services are run, to a command that serves."""
+
+    @functools.wraps(command)
+    def serve_or_forward(*, background: bool, fail_open: bool, **given: Any) -> None:
+        if background:
+            _start_in_background(given["port"])
+            return
+        try:
+            command(**given)
+        except Exception as error:
+            if not fail_open:
+                raise
+            _forward_only(error, **given)
+
+    in_background = click.option(
+        "--background",
+        is_flag=True,
+        help="Start it in the background, unless it runs already, and end when it answers.",
+    )
+    open_option = click.option(
+        "--fail-open",
+        is_flag=True,
+        help="If the proxy cannot run with these settings, forward requests as they come.",
+    )
+    return in_background(open_option(serve_or_forward))
+
+
+def _start_in_background(port: int) -> None:
+    from ..agents.service import start_in_background  # lazily: it needs the server's options
+    from ..store.retention import store_path
+
+    if not port:
+        raise CommandError("--background needs a port that is known before: --port.")
+    words = [word for word in sys.argv[1:] if word != "--background"]
+    folder = store_path({**os.environ, "RESPOOL_STORE": ""}).parent
+    start_in_background([sys.executable, "-P", "-m", "respool", *words], port, folder)
+
+
+def _forward_only(
+    error: Exception,
+    *,
+    port: int,
+    upstreams: tuple[str, ...],
+    upstreams_file: Path | None,
+    **_unused: Any,
+) -> None:
+    """Serve the plain forwarder, and say why."""
+    from ..agents.forwarder import inherited_socket
+    from ..agents.forwarder import serve as forward
+    from ..proxy.server_options import read_upstreams, upstreams_of
+
+    going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
+    why = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    click.echo(f"respool forwards requests as they come: {why}", err=True)
+    forward(to_builtins(going), inherited_socket(), port, why)
+
+
 @click.command(short_help="Serve the proxy and its dashboard.")
+@service_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=8787,
+    default=7733,
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
 @upstream_option(
     "anthropic, openai, openai-chat, openai-responses, gemini, bedrock, vertex or azure"
+)
+@click.option(
+    "--upstreams",
+    "upstreams_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="All upstreams in one JSON file, as respool install writes it; --upstream is not used.",
 )
 @observe_option
 @click.option(
@@ -68,6 +140,7 @@ def serve(  # noqa: PLR0913 - each is an option
     host: str,
     port: int,
     upstreams: tuple[str, ...],
+    upstreams_file: Path | None,
     observe: bool,
     shared_store: bool,
     deadline: float,
@@ -78,23 +151,30 @@ def serve(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Serve the proxy between agents and their providers, and its dashboard.
 
-    Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, at
-    http://127.0.0.1:8787/v1). Without RESPOOL_TOKEN it listens on this machine only; with it,
+    Point an agent's base URL at http://127.0.0.1:7733 (for OpenAI's formats, at
+    http://127.0.0.1:7733/v1). Without RESPOOL_TOKEN it listens on this machine only; with it,
     every client needs that token.
     """
     with require_server():
         # late: no other command needs the server
-        from ..proxy.server import bind
+        from ..proxy.server import bind, inherited_socket
         from ..proxy.server import serve as serve_app
-        from ..proxy.server_options import CompactionOptions, ServerOptions, upstreams_of, validated
+        from ..proxy.server_options import (
+            CompactionOptions,
+            ServerOptions,
+            read_upstreams,
+            upstreams_of,
+            validated,
+        )
         from ..store.retention import Retention, store_path
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
     store_path()  # validate before announcing the address
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
-    server = validated(ServerOptions(host, port, upstreams_of(upstreams), token))
+    going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
+    server = validated(ServerOptions(host, port, going, token))
     _raise_file_limit()
-    with bind(server) as listening:
+    with inherited_socket() or bind(server) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"respool listens on {url}{', and asks for its token' if token else ''}")

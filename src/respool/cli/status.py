@@ -28,7 +28,7 @@ from .stats import (
 if TYPE_CHECKING:
     from ..store import SQLiteStore
 
-DEFAULT_URL: Final = "http://127.0.0.1:8787"  # of `respool serve`
+DEFAULT_URL: Final = "http://127.0.0.1:7733"  # of `respool serve`
 _TIMEOUT: Final = 1.0  # seconds
 _MAX_BYTES: Final = 10_000  # of an answer
 

@@ -53,7 +53,7 @@ from .metrics import BREAKER_OPEN, CONTENT_TYPE, DROPPED_RECORDS, STORE_USABLE, 
 from .middleware import Middleware, PassThrough
 from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
-from .router import Route, route_for, route_of
+from .router import Route, route_of, select_upstream
 from .server_options import CompactionOptions, ServerOptions, Upstream, validated
 from .tracing import span_exporter
 
@@ -193,7 +193,7 @@ class App:
         require_token(admission, self.options.token)
         refuse_web_page(request, self.options)
         _refuse_unsupported(request)
-        route, upstream = route_for(request, self.options.upstreams)
+        request, route, upstream = select_upstream(request, self.options.upstreams)
         request = _for_upstream(request, route, upstream)
         refuse_misplaced_token(request, self.options.token)
         entry.format, entry.upstream = route.format, upstream.origin

@@ -29,6 +29,7 @@ _BY_PATH: dict[str, tuple[FormatName, Operation]] = {
 _GEMINI = re.compile(
     r"/v1(?:alpha|beta)?/models/([^/:]{1,200}):(generateContent|streamGenerateContent|countTokens)"
 )
+UPSTREAM_PREFIX = "/respool-upstream/"  # followed by the name of an upstream, in a base URL
 _PREFLIGHT = b"access-control-request-headers"
 _BEDROCK = re.compile(r"/model/([^/]{1,2048})/(invoke|invoke-with-response-stream)")
 _BEDROCK_OTHER = re.compile(r"/model/[^/]+/.*|/(?:inference-profiles|foundation-models)(?:/.*)?")
@@ -110,6 +111,19 @@ def _compactable(request: Request) -> Route | None:
     model, verb = matched.groups()
     stream = verb == "streamGenerateContent"
     return Route("gemini", "gemini", _GEMINI_VERBS[verb], unquote(model), stream)
+
+
+def select_upstream(request: Request, upstreams: Upstreams) -> tuple[Request, Route, Upstream]:
+    """A request without the name of an upstream in its path, its route and its upstream."""
+    behind = request.path.removeprefix(UPSTREAM_PREFIX)
+    if behind == request.path:
+        return request, *route_for(request, upstreams)
+    name, _, path = behind.partition("/")
+    upstream = upstreams.named.get(name)
+    if upstream is None:
+        raise ProxyError(404, "upstream", f"this proxy has no upstream with the name {name[:60]}.")
+    request = msgspec.structs.replace(request, path=f"/{path}")
+    return request, route_of(request), upstream
 
 
 def route_for(request: Request, upstreams: Upstreams) -> tuple[Route, Upstream]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import re
 import signal
 import socket
@@ -22,6 +23,7 @@ from .port_owner import describe_port_owner
 from .server_options import ServerOptions, StartupError
 
 _BACKLOG: Final = 1024
+_FIRST_INHERITED: Final = 3  # descriptor, by the protocol of systemd
 _KEEPALIVE_SECONDS: Final = 120
 MAX_HEAD_BYTES: Final = 128 * 1024  # request line and headers
 MAX_HEAD_SECONDS: Final = 30.0  # from the connection, or the first byte, to the end of the head
@@ -74,6 +76,23 @@ def _bind_problem(error: OSError, port: int) -> str:
     if error.errno == errno.EACCES:
         return f"{problem}. --port chooses another port; those below 1024 are the system's."
     return f"{problem}."
+
+
+def inherited_socket() -> socket.socket | None:
+    """The socket that a service manager opened for this process; None: it opened none.
+
+    It is a duplicate: after an error, another server can still be given the same one.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    count = os.environ.get("LISTEN_FDS", "")
+    if count != "1":
+        raise StartupError(
+            f"A service manager passes one socket to respool, not {count or 'none'}."
+        )
+    listening = socket.socket(fileno=os.dup(_FIRST_INHERITED))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _exclusive() -> int:

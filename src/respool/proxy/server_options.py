@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ UpstreamName = Literal[
 
 _NAMES: tuple[UpstreamName, ...] = get_args(UpstreamName)
 _NONE: Final[Mapping[UpstreamName, Upstream]] = {}
+_NONE_NAMED: Final[Mapping[str, Upstream | UpstreamName]] = {}
 _VERSION = re.compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
 
 
@@ -61,7 +63,10 @@ class Upstream(msgspec.Struct, frozen=True):
 
 
 class Upstreams(msgspec.Struct, frozen=True):
-    """The upstream of each format, and of each provider for all other requests."""
+    """The upstream of each format, and of each provider for all other requests.
+
+    More of them are reached by name: a base URL ends with /respool-upstream/NAME.
+    """
 
     anthropic: Upstream = Upstream("https://api.anthropic.com")
     openai: Upstream = Upstream("https://api.openai.com")
@@ -72,11 +77,16 @@ class Upstreams(msgspec.Struct, frozen=True):
     bedrock: Upstream | None = None
     vertex: Upstream | None = None  # else each request's own location names its host
     azure: Upstream | None = None
+    named: dict[str, Upstream] = {}
 
     def configured(self) -> tuple[Upstream, ...]:
-        """All upstreams that are known at the start."""
-        found = (cast("Upstream | None", getattr(self, name)) for name in self.__struct_fields__)
-        return tuple(one for one in found if one is not None)
+        """All upstreams that are known at the start, those with a name included."""
+        found = (self.of_name(name) for name in _NAMES)
+        return (*(one for one in found if one is not None), *self.named.values())
+
+    def of_name(self, name: UpstreamName) -> Upstream | None:
+        """The upstream of a format, a provider or a cloud; None: it is not configured."""
+        return cast("Upstream | None", getattr(self, name.replace("-", "_")))
 
     def of_format(self, format: FormatName) -> Upstream:
         """The upstream of requests in this format."""
@@ -84,7 +94,7 @@ class Upstreams(msgspec.Struct, frozen=True):
 
     def of_provider(self, provider: Provider) -> Upstream | None:
         """The upstream of other requests that bring this provider's key; None: there is none."""
-        return cast("Upstream | None", getattr(self, provider))
+        return self.of_name(provider)
 
 
 PROVIDERS: Final[dict[FormatName, Provider]] = {
@@ -96,11 +106,14 @@ PROVIDERS: Final[dict[FormatName, Provider]] = {
 
 
 def upstreams_of(
-    chosen: Iterable[str], found: Mapping[UpstreamName, Upstream] = _NONE
+    chosen: Iterable[str],
+    found: Mapping[UpstreamName, Upstream] = _NONE,
+    named: Mapping[str, Upstream | UpstreamName] = _NONE_NAMED,
 ) -> Upstreams:
     """Upstreams by options such as openai-chat=https://host/v1; the rest are the providers' own.
 
-    `found` are those in a client's own settings. They count where no option names another.
+    `found` are those in a client's own settings. They count where no option names another. `named`
+    are those with a path of their own: an upstream, or the one of a format.
     """
     given: dict[str, Upstream] = {}
     for text in chosen:
@@ -125,7 +138,23 @@ def upstreams_of(
         given = {"openai-chat": openai, "openai-responses": openai, **given}
     if openai is not None:
         given["openai"] = openai
-    return Upstreams(**{name.replace("-", "_"): one for name, one in given.items()})
+    made: Upstreams = msgspec.structs.replace(
+        Upstreams(), **{name.replace("-", "_"): one for name, one in given.items()}
+    )
+    reached = {
+        name: one if isinstance(one, Upstream) else made.of_name(one) for name, one in named.items()
+    }
+    return msgspec.structs.replace(
+        made, named={name: one for name, one in reached.items() if one is not None}
+    )
+
+
+def read_upstreams(file: Path) -> Upstreams:
+    """Upstreams in a file of JSON, as `respool install` writes it."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Upstreams)
+    except (OSError, msgspec.DecodeError) as error:
+        raise StartupError(f"The upstreams in {file} cannot be read: {error}") from None
 
 
 def upstream_at(
@@ -150,7 +179,7 @@ def upstream_at(
 
 # --- the server --------------------------------------------------------------------------------
 
-PORT: Final = 8787
+PORT: Final = 7733
 _MIN_TOKEN_CHARS: Final = 16  # shorter ones can be guessed over the network
 
 
