@@ -99,7 +99,7 @@ def _chatgpt_there_set_up(home: Path, url: str) -> None:
     """A login, and the address of ChatGPT's on this machine: else it would look for a workspace."""
     _chatgpt_set_up(home, url)
     with (home / ".codex" / "config.toml").open("a") as file:
-        file.write(f'openai_base_url = "{url}/backend-api/codex"\n')
+        file.write(f'openai_base_url = "{url}/v1"\n')
 
 
 def _opencode_set_up(home: Path, url: str, package: str = "@ai-sdk/openai-compatible") -> None:
