@@ -84,7 +84,7 @@ def _codex_set_up(home: Path, url: str) -> None:
 def _chatgpt_set_up(home: Path, url: str) -> None:
     """A login of ChatGPT's that nobody gave: with one, Codex sends its bodies compressed."""
     about = {"chatgpt_plan_type": "plus", "chatgpt_account_id": "gauges"}
-    claims = {"exp": int(time.time()) + 86_400, "https://api.openai.com/auth": about}
+    claims = {"exp": 4_102_444_800, "https://api.openai.com/auth": about}
     parts = [base64.urlsafe_b64encode(json.dumps(one).encode()) for one in ({}, claims)]
     token = f"{'.'.join(part.decode().rstrip('=') for part in parts)}.none"
     tokens = {"id_token": token, "access_token": token, "refresh_token": "", "account_id": "gauges"}
@@ -99,7 +99,7 @@ def _chatgpt_there_set_up(home: Path, url: str) -> None:
     """A login, and the address of ChatGPT's on this machine: else it would look for a workspace."""
     _chatgpt_set_up(home, url)
     with (home / ".codex" / "config.toml").open("a") as file:
-        file.write(f'openai_base_url = "{url}/backend-api/codex"\n')
+        file.write(f'openai_base_url = "{url}/v1"\n')
 
 
 def _opencode_set_up(home: Path, url: str, package: str = "@ai-sdk/openai-compatible") -> None:

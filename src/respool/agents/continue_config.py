@@ -24,8 +24,8 @@ _COMPATIBLE: Final = frozenset(
         *("nvidia", "vllm", "lmstudio", "llama.cpp", "llamafile", "ollama"),
     }
 )
-# Continue goes by these hosts: it sends other requests, or other headers, to an address elsewhere.
-_DISTINGUISHED: Final = ("api.openai.com", "api.deepseek.com", "azure.com")
+# Continue goes by these hosts themselves: it sends other requests or headers to any other.
+_DISTINGUISHED: Final = ("api.openai.com", "azure.com")
 _LOCAL_PREFIXES: Final = (".", "file://.")
 
 

@@ -184,10 +184,11 @@ def _direct_url(context: InstallContext, setup: LaunchSetup, url: str, name: Nam
     """Base URL that a base URL of the proxy stands for."""
     upstreams = upstreams_of((), setup.upstreams, setup.named)
     version = url.removeprefix(context.proxy_url)
-    one: Upstream = upstreams.of_name(name)
+    one = upstreams.of_name(name)
     if version.startswith(UPSTREAM_PREFIX):
         named, _, rest = version.removeprefix(UPSTREAM_PREFIX).partition("/")
         one, version = upstreams.named[named], f"/{rest}" if rest else ""
+    assert one is not None, "a base URL was replaced, so its upstream is known"
     return f"{one.origin}{one.prefix}{'' if one.is_custom else version}"
 
 

@@ -711,8 +711,8 @@ def _route_providers(context: LaunchContext, providers: Sequence[AgentProvider])
 
 def _upstream_of(provider: AgentProvider) -> Upstream:
     """Upstream at a provider's base URL; without one, its maker's."""
-    if not provider.url:
-        return Upstreams().of_name(provider.upstream)
+    if not provider.url and (own := Upstreams().of_name(provider.upstream)) is not None:
+        return own
     label = f"The base URL of {provider.id}"
     return upstream_at(provider.url, replaces_version=provider.has_version, label=label)
 

@@ -37,12 +37,11 @@ _MAX_CHARS = 40_000  # as for the MCP server
 def pi_expand_tool(mcp_command: Sequence[str]) -> str:
     """Code of a tool that runs `respool expand` on the store of the MCP server."""
     command = json.dumps(expand_command(mcp_command))
-    return _TOOL.replace("COMMAND", command).replace("LIMIT", str(_MAX_CHARS)).strip("\n")
+    return _TOOL.strip("\n").replace("LIMIT", str(_MAX_CHARS)).replace("COMMAND", command)
 
 
 def expand_command(mcp_command: Sequence[str]) -> list[str]:
     """Command that writes an original, from the command of the MCP server."""
-    left_out = ("--expand-only",)
-    words = [word for word in mcp_command if word not in left_out]
+    words = [word for word in mcp_command if word != "--expand-only"]
     at = words.index("mcp")
     return [*words[:at], "expand", *words[at + 1 :]]
