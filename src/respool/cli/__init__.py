@@ -16,6 +16,7 @@ from .doctor import doctor
 from .expand import expand
 from .explain import explain
 from .forget import forget
+from .hook import hook
 from .loops import loops
 from .mcp import mcp
 from .replay import replay
@@ -84,6 +85,7 @@ for _command in (
     brief,
     run,
     serve,
+    hook,
     status,
     stats,
     statusline,

@@ -1,0 +1,226 @@
+"""Shape a new result with an agent's transcript as history, by the passes that act on arrival.
+
+The new result is put into the transcript's records as the agent would write it, so that the agent's
+reader finds the conversation that it ends, whatever compactions and rewinds came before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import cast
+
+from msgspec import Struct
+
+from ..engine import Session
+from ..errors import MAX_VALUE
+from ..facts import Facts
+from ..passes import OPT_IN, PASSES, Pass
+from ..passes.base import is_arrival_pass
+from ..plugins import pass_name
+from ..policy import Policy
+from ..sessions import claude_code, gemini_cli, opencode, pi
+from ..sessions.session import RecordedSession, Skipped
+from ..wire.json import JSON, Object, get
+from .events import AgentName
+from .timeline import Timeline, ToolResult
+
+_REQUEST_RECORDS = ("api-request", "api-request-blob", "progress")  # of no use here, and large
+_PROMPT = "(The conversation up to here is not known.)"
+_MAX_TIMELINES = 16
+
+
+class ShapedResult(Struct, frozen=True):
+    """The text that takes the place of a result, and the originals behind its markers."""
+
+    text: str
+    originals: Mapping[str, str]
+
+
+class Shaper:
+    """Shapes results; what it remembers of earlier ones makes it faster and changes nothing."""
+
+    def __init__(self) -> None:
+        self._session = Session()
+        self._timelines: dict[str, Timeline] = {}  # by transcript, the latest last
+
+    def shape(
+        self, past: RecordedSession, result: ToolResult, policy: Policy, expand_tool: str = ""
+    ) -> ShapedResult | None:
+        """The text in place of a result that ends this session; None: it stays as it is."""
+        timeline = self._timeline(past)
+        if not timeline.update(past, result):
+            return None
+        request: Object = {"messages": timeline.messages}
+        if expand_tool:
+            schema: Object = {"type": "object", "properties": {"ref": {"type": "string"}}}
+            request["tools"] = [{"name": expand_tool, "input_schema": schema}]
+        history = self._session.parse(request, "anthropic")
+        folded = self._session.fold(history, _arrival_policy(policy), Facts())
+        if not folded.edits:
+            return None
+        projected, _ = self._session.project(folded, request)
+        text: JSON = projected["messages"][-1]["content"][-1].get("content")
+        if not isinstance(text, str) or text == result.text:
+            return None
+        kept = folded.originals
+        return ShapedResult(text, {ref: kept[ref] for ref in kept if ref in text})
+
+    def set_sent(self, past: RecordedSession, call: str, text: str) -> None:
+        """Note the text that the agent was told to send as a call's result."""
+        self._timeline(past).set_sent(call, text)
+
+    def _timeline(self, past: RecordedSession) -> Timeline:
+        known = self._timelines.pop(past.source, None) or Timeline()
+        self._timelines[past.source] = known
+        while len(self._timelines) > _MAX_TIMELINES:
+            del self._timelines[next(iter(self._timelines))]
+        return known
+
+
+def _arrival_policy(policy: Policy) -> Policy:
+    """The policy with the passes that act on arrival, and without epochs."""
+    named = {pass_name(one): one for one in PASSES}
+    wanted: Sequence[str | Pass] = (
+        [name for name in named if name not in OPT_IN] if policy.passes is None else policy.passes
+    )
+    arriving = [
+        one for one in wanted if is_arrival_pass(named[one] if isinstance(one, str) else one)
+    ]
+    return policy.replace(
+        passes=tuple(arriving),
+        repair=False,
+        rendering="calls",
+        budget=None,
+        fold_over_chars=None,
+        reevaluate_tokens=MAX_VALUE,
+    )
+
+
+# --- the new result in each agent's records -----------------------------------------------------
+
+
+def claude_session(
+    records: Iterator[JSON], source: str, result: ToolResult
+) -> RecordedSession | None:
+    """The conversation of Claude Code that a result ends; a sub-agent's has its own file."""
+    alone = PurePath(source).parent.name == "subagents"
+    block: Object = {"type": "tool_result", "tool_use_id": result.call, "content": result.text}
+    if result.failed:
+        block["is_error"] = True
+    call: Object = {"type": "tool_use", "id": result.call, "name": result.tool}
+    call["input"] = result.arguments
+
+    def complete() -> Iterator[JSON]:
+        known = asked = False
+        for record in records:
+            if not isinstance(record, dict) or record.get("type") in _REQUEST_RECORDS:
+                continue
+            if record.get("isSidechain") is not alone:
+                continue
+            if alone:
+                record = {**record, "isSidechain": False}
+            known = known or get(record, ("type",)) == "user"
+            asked = asked or _names_call(record, result.call)
+            yield record
+        if not known:
+            yield _claude_record("user", _PROMPT)
+        if not asked:
+            yield _claude_record("assistant", [call])
+        yield _claude_record("user", [block])
+
+    return _last(claude_code.read(complete(), source))
+
+
+def _names_call(record: JSON, call: str) -> bool:
+    blocks = get(record, ("message", "content"))
+    return isinstance(blocks, list) and any(
+        get(one, ("id",)) == call for one in cast(list[JSON], blocks)
+    )
+
+
+def _claude_record(kind: str, content: JSON) -> Object:
+    return {"type": kind, "sessionId": "", "message": {"role": kind, "content": content}}
+
+
+def gemini_session(
+    records: Iterator[JSON], source: str, result: ToolResult
+) -> RecordedSession | None:
+    """The conversation of Gemini CLI that a result ends."""
+    about: Object = {"id": result.call, "name": result.tool}
+    response: Object = {**about, "response": {"output": result.text}}
+    added: list[JSON] = [
+        {"type": "gemini", "id": "respool-call", "toolCalls": [{**about, "args": result.arguments}]},
+        {"type": "user", "id": "respool-result", "content": [{"functionResponse": response}]},
+    ]
+    start: list[JSON] = [{"type": "user", "id": "respool-start", "content": _PROMPT}]
+    every = list(records)
+    known = any(get(record, ("type",)) == "user" or "$set" in record for record in every)
+    chain = itertools.chain([] if known else start, every, added)
+    return _last(gemini_cli.read(chain, source))
+
+
+def pi_session(records: Iterator[JSON], source: str, result: ToolResult) -> RecordedSession | None:
+    """The conversation of pi that a result ends."""
+    every = list(records)
+    ids = [get(record, ("id",)) for record in every[1:]]
+    last: JSON = ids[-1] if ids else None
+    asked = any(_pi_names_call(record, result.call) for record in every)
+    call: Object = {"type": "toolCall", "id": result.call, "name": result.tool}
+    call["arguments"] = result.arguments
+    answer: Object = {"role": "assistant", "content": [call]}
+    said: Object = {"role": "toolResult", "toolCallId": result.call, "isError": result.failed}
+    said["content"] = [{"type": "text", "text": result.text}]
+    messages = [said] if asked else [answer, said]
+    if not any(get(record, ("message", "role")) == "user" for record in every):
+        messages.insert(0, {"role": "user", "content": _PROMPT})
+    for at, message in enumerate(messages):
+        own = f"respool-{at}"
+        every.append({"type": "message", "id": own, "parentId": last, "message": message})
+        last = own
+    return _last(pi.read(every, source))
+
+
+def _pi_names_call(record: JSON, call: str) -> bool:
+    blocks = get(record, ("message", "content"))
+    return isinstance(blocks, list) and any(
+        get(one, ("type",)) == "toolCall" and get(one, ("id",)) == call
+        for one in cast(list[JSON], blocks)
+    )
+
+
+def opencode_session(
+    records: Iterator[JSON], source: str, result: ToolResult
+) -> RecordedSession | None:
+    """The conversation of opencode that a result ends."""
+    export = next(records, None)
+    known = get(export, ("messages",))
+    messages = list(cast(list[JSON], known)) if isinstance(known, list) else []
+    if not messages:
+        text: Object = {"type": "text", "text": _PROMPT}
+        messages.append({"info": {"role": "user"}, "parts": [text]})
+    state: Object = {"status": "completed", "input": result.arguments, "output": result.text}
+    part: Object = {"type": "tool", "callID": result.call, "tool": result.tool, "state": state}
+    messages.append({"info": {"role": "assistant"}, "parts": [part]})
+    info = get(export, ("info",)) or {"id": ""}
+    return _last(opencode.read([{"info": info, "messages": messages}], source))
+
+
+def _last(found: Iterator[RecordedSession | Skipped]) -> RecordedSession | None:
+    """The last conversation that is no sub-agent's."""
+    last = None
+    for one in found:
+        if isinstance(one, RecordedSession) and one.parent is None:
+            last = one
+    return last
+
+
+SESSION_OF: dict[
+    AgentName, Callable[[Iterator[JSON], str, ToolResult], RecordedSession | None]
+] = {
+    "claude": claude_session,
+    "gemini": gemini_session,
+    "opencode": opencode_session,
+    "pi": pi_session,
+}

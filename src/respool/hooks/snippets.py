@@ -1,0 +1,60 @@
+"""What makes an agent call its hook: settings to add, or a file to put beside its others."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from .client import __file__ as _CLIENT
+from .events import AgentName
+
+_TIMEOUT_SECONDS = 10  # after which an agent gives its hook up; it gives up itself before
+_PLUGIN_FILES = {"opencode": "opencode_plugin.js", "pi": "pi_extension.js"}
+_PLACES = {
+    "claude": "~/.claude/settings.json",
+    "gemini": "~/.gemini/settings.json",
+    "opencode": "~/.config/opencode/plugin/respool.js",
+    "pi": "~/.pi/agent/extensions/respool.js",
+}
+_BRIEF_MATCHERS = {"PreCompact": "manual|auto", "SessionStart": "startup|resume|compact"}
+
+
+def hook_words(agent: AgentName, options: Sequence[str] = ()) -> list[str]:
+    """The command that an agent's hook runs, as words."""
+    if sys.platform == "win32":  # pragma: no cover - no resident process there
+        return [sys.executable, "-m", "respool", "hook", agent, *options]
+    return [sys.executable, "-I", "-S", str(Path(_CLIENT).resolve()), agent, *options]
+
+
+def hook_command(agent: AgentName, options: Sequence[str] = ()) -> str:
+    """The command that an agent's hook runs, for a shell."""
+    return shlex.join(hook_words(agent, options))
+
+
+def install_place(agent: AgentName) -> str:
+    """The file that a snippet belongs into."""
+    return _PLACES[agent]
+
+
+def hook_settings(agent: AgentName, options: Sequence[str] = ()) -> dict[str, object]:
+    """The settings of Claude Code or Gemini CLI that call the hook."""
+    command = hook_command(agent, options)
+    if agent == "gemini":
+        entry = {"type": "command", "command": command, "timeout": _TIMEOUT_SECONDS * 1_000}
+        return {"hooks": {"AfterTool": [{"matcher": ".*", "hooks": [{"name": "respool", **entry}]}]}}
+    entry = {"type": "command", "command": command, "timeout": _TIMEOUT_SECONDS}
+    matchers = {"PostToolUse": "*", **_BRIEF_MATCHERS}
+    hooks = {name: [{"matcher": one, "hooks": [entry]}] for name, one in matchers.items()}
+    return {"hooks": hooks}
+
+
+def snippet(agent: AgentName, options: Sequence[str] = ()) -> str:
+    """The settings to add, or the text of the file to put in place."""
+    if agent not in _PLUGIN_FILES:
+        return json.dumps(hook_settings(agent, options), indent=2) + "\n"
+    text = files(__package__).joinpath(_PLUGIN_FILES[agent]).read_text("utf-8")
+    return text.replace("[/* COMMAND */]", json.dumps(hook_words(agent, options)))
