@@ -15,6 +15,7 @@ import _socket
 MAX_SECONDS = 5.0  # of a call, a start of the resident process included
 MAX_BYTES = 64 * 1024 * 1024
 VARIABLES = ("HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "OPENCODE_DB")  # beside RESPOOL_…
+_MAX_FOLDER_BYTES = 55  # for the name of a socket has at most 104
 _POLL_SECONDS = 0.01
 _START = "import sys; sys.path.insert(0, sys.argv[1]); "
 _START += "from respool.hooks.resident import main; main(sys.argv[2])"
@@ -23,7 +24,8 @@ _START += "from respool.hooks.resident import main; main(sys.argv[2])"
 def runtime_folder() -> str:
     """The folder of the socket: only this user can enter it."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    known = base.startswith("/") and os.path.isdir(base)  # noqa: PTH112 - pathlib takes too long
+    short = base.startswith("/") and len(os.fsencode(base)) <= _MAX_FOLDER_BYTES
+    known = short and os.path.isdir(base)  # noqa: PTH112 - pathlib takes too long
     folder = f"{base}/respool" if known else f"/tmp/respool-{os.getuid()}"  # noqa: S108
     try:
         os.mkdir(folder, 0o700)  # noqa: PTH102

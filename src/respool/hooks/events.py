@@ -199,7 +199,7 @@ def _gemini_event(event: Object) -> ResultEvent | None:
 
 
 # Gemini CLI sends a replaced result in the field for errors.
-_SUCCEEDED = "(No error: the call succeeded. This is its result, shortened by respool.)"
+_SUCCEEDED = "(This is the result of the tool, shortened by respool; it is no error of the tool.)"
 
 
 def _gemini_text(content: JSON) -> str:
