@@ -151,3 +151,51 @@ def test_a_result_is_shaped_and_the_agent_goes_on(agent: AgentName, tmp_path: Pa
     assert ref is not None
     assert LINES.strip() in expanded(hooked, ref[1])
     assert ("3" in shaped[3]) == ("3" in whole[3])
+
+
+def test_a_brief_outlives_the_compaction_of_claude_code(tmp_path: Path) -> None:
+    if (why := missing("claude")) is not None:
+        pytest.skip(why)
+    one = DRIVEN["claude"]
+    home, work, run = (tmp_path / name for name in ("home", "work", "run"))
+    for place in (home, work, run):
+        place.mkdir(mode=0o700)
+    _install("claude", home)
+    made = ("Write", {"file_path": str(work / "valve.py"), "content": "OPEN = 7\n"})
+    fails = ("Bash", {"command": "ls no_such_gauge", **SAID["Bash"]})
+    said = [
+        Answer("I write the valve, so that the pump has one.", (made,)),
+        Answer("Now the check.", (fails,)),
+        Answer("It is written."),
+        Answer("Going on."),
+    ]
+    summary = Answer("<summary>The user wanted something.</summary>")
+    upstream = Upstream({"main": said, "compaction": [summary]}, _main_or_compaction)
+    server = upstream.serve()
+    world = {
+        "PATH": f"{_bin(one)}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(home),
+        "XDG_RUNTIME_DIR": str(run),
+        "RESPOOL_STORE": str(tmp_path / "respool.db"),
+        **one.variables(f"http://127.0.0.1:{server.server_port}"),
+    }
+    try:
+        for words in (["Make a valve."], ["/compact", "--continue"], ["Go on.", "--continue"]):
+            done = _run(["claude", "-p", *words, "--allowedTools", "Bash", "Write"], work, world)
+            assert done.returncode == 0, done.stderr
+    finally:
+        server.shutdown()
+        server.server_close()
+    requests = [json.dumps(taken.body["messages"]) for taken in upstream.received]
+    names = [taken.conversation for taken in upstream.received]
+    compaction, after = requests[names.index("compaction")], requests[-1]
+    assert "Additional Instructions:\\nFacts about this conversation" in compaction
+    assert "took out" not in requests[0]  # a session that starts has nothing to be told
+    assert "SessionStart hook additional context: Facts about the part" in after
+    for told in (compaction, after.partition("SessionStart hook")[2]):
+        assert "valve.py: \\u201cI write the valve, so that the pump has one.\\u201d" in told
+        assert "failed, exit 2: ls no_such_gauge" in told
+
+
+def _main_or_compaction(body: dict[str, Any]) -> str:
+    return "compaction" if "TEXT ONLY" in json.dumps(body["messages"]) else "main"
