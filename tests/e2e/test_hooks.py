@@ -7,14 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respool.cli import main as _main  # noqa: F401 - an import error shows here
 from respool.hooks.events import AgentName
 from respool.hooks.snippets import hook_settings, snippet
 from tests.e2e.agents import DRIVEN, WITHIN, Driven, _bin, missing
@@ -143,7 +141,13 @@ def test_a_result_is_shaped_and_the_agent_goes_on(agent: AgentName, tmp_path: Pa
     assert hooked.status == bare.status == 0, hooked.err
     assert len(hooked.main) == len(bare.main) == 5
     whole, shaped = bare.results(), hooked.results()
-    print(agent, [len(one) for one in whole], [len(one) for one in shaped], shaped[2], shaped[3][-300:])
+    print(
+        agent,
+        [len(one) for one in whole],
+        [len(one) for one in shaped],
+        shaped[2],
+        shaped[3][-300:],
+    )
     process = re.compile(r"PGID: \d+")
     assert process.sub("", shaped[1]) == process.sub("", whole[1])  # the first copy stands whole
     assert len(shaped[2]) < len(whole[2]) / 5

@@ -38,6 +38,7 @@ from tests.support.formats import FORMATS, Exchange, request, results
 from tests.tools.test_expand_tool import STUB, offering
 
 EXPAND, HISTORY, SEARCH = "respool_expand", "respool_history", "respool_search"
+BRIEF = "respool_brief"
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
 LONG = "".join(f"{number} is the number of this line\n" for number in range(1, 5_001))
 WIDE = '{"rows":[' + ",".join(str(number) for number in range(20_000)) + "]}"
@@ -91,9 +92,9 @@ def said(result: Any) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
-async def it_offers_three_tools_that_only_read(asking: Client) -> None:
+async def it_offers_tools_that_only_read(asking: Client) -> None:
     tools = (await asking.list_tools()).tools
-    assert [tool.name for tool in tools] == [EXPAND, HISTORY, SEARCH]
+    assert [tool.name for tool in tools] == [EXPAND, HISTORY, SEARCH, BRIEF]
     for tool in tools:
         hints = tool.annotations
         assert hints is not None
@@ -224,7 +225,7 @@ def test_what_it_offers_and_answers(path: Path):
     """One process for all that changes nothing: it takes a second to start."""
 
     async def act(asking: Client) -> None:
-        await it_offers_three_tools_that_only_read(asking)
+        await it_offers_tools_that_only_read(asking)
         await what_was_asked_for_is_given_and_what_is_wrong_is_said(asking)
         for text in (LONG, WIDE):
             await a_large_original_is_given_in_pages_that_add_up_to_it(asking, text)

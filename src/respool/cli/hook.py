@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from pathlib import Path
 
 import click
 
-from ..hooks.client import MAX_SECONDS
 from ..hooks.events import AGENTS, AgentName
+from ..hooks.hook_client import MAX_SECONDS
 
 _ENDED = 0  # a hook never fails: an agent would take that for the result of its tool
 
@@ -67,7 +68,7 @@ def _answer(arguments: list[str], found: list[bytes]) -> None:
     data = sys.stdin.buffer.read()
     try:
         call = HookCall(
-            arguments=arguments, folder=str(os.getcwd()), environ=dict(os.environ), data=data
+            arguments=arguments, folder=str(Path.cwd()), environ=dict(os.environ), data=data
         )
         found.append(Responder().answer(call))
     except Exception:  # noqa: BLE001, S110 - law 9: an agent goes on without its hook

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from msgspec import Struct
 
@@ -162,7 +162,7 @@ def _claude_transcript(event: Object) -> Path | None:
 def _tool_result(
     event: Object, id: str, tool: str, arguments: JSON, text: str, *, failed: bool = False
 ) -> ToolResult:
-    given: Object = arguments if isinstance(arguments, dict) else {}
+    given = cast(Object, arguments) if isinstance(arguments, dict) else {}
     return ToolResult(
         call=text_at(event, id) or "respool-call",
         tool=tool,

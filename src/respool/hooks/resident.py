@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from .client import MAX_BYTES, MAX_SECONDS
+from .hook_client import MAX_BYTES, MAX_SECONDS
 from .responder import HookCall, Responder
 
 IDLE_SECONDS = 900.0
@@ -106,7 +106,7 @@ class Resident:
 
 
 def decode_call(received: bytes) -> HookCall:
-    """A call as `client.encode_call` packs it."""
+    """A call as `hook_client.encode_call` packs it."""
     size, _, rest = received.partition(b"\n")
     if not size.isdigit() or int(size) > len(rest):
         raise _Malformed("The head of this call is not whole.")

@@ -14,7 +14,7 @@ from ..policy import Policy
 from ..sessions.session import RecordedSession
 from ..store import Retention, SQLiteStore, store_path
 from ..wire.json import JSON, Object
-from .brief import BRIEF_EVENTS, answer_brief
+from .conversation_brief import BRIEF_EVENTS, answer_brief
 from .events import AGENTS, AgentName, ResultEvent, parse_event
 from .shaper import SESSION_OF, Shaper
 from .transcripts import Transcripts, opencode_records

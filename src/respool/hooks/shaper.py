@@ -39,7 +39,7 @@ class ShapedResult(Struct, frozen=True):
 
 
 class Shaper:
-    """Shapes results; what it remembers of earlier ones makes it faster and changes nothing."""
+    """Shapes results; what it remembers of a conversation makes the next one faster."""
 
     def __init__(self) -> None:
         self._session = Session()
@@ -115,15 +115,12 @@ def claude_session(
     def complete() -> Iterator[JSON]:
         known = asked = False
         for record in records:
-            if not isinstance(record, dict) or record.get("type") in _REQUEST_RECORDS:
+            kind, aside = get(record, ("type",)), bool(get(record, ("isSidechain",)))
+            if kind is None or kind in _REQUEST_RECORDS or aside is not alone:
                 continue
-            if record.get("isSidechain") is not alone:
-                continue
-            if alone:
-                record = {**record, "isSidechain": False}
-            known = known or get(record, ("type",)) == "user"
+            known = known or kind == "user"
             asked = asked or _names_call(record, result.call)
-            yield record
+            yield {**record, "isSidechain": False} if aside else record
         if not known:
             yield _claude_record("user", _PROMPT)
         if not asked:
@@ -151,7 +148,11 @@ def gemini_session(
     about: Object = {"id": result.call, "name": result.tool}
     response: Object = {**about, "response": {"output": result.text}}
     added: list[JSON] = [
-        {"type": "gemini", "id": "respool-call", "toolCalls": [{**about, "args": result.arguments}]},
+        {
+            "type": "gemini",
+            "id": "respool-call",
+            "toolCalls": [{**about, "args": result.arguments}],
+        },
         {"type": "user", "id": "respool-result", "content": [{"functionResponse": response}]},
     ]
     start: list[JSON] = [{"type": "user", "id": "respool-start", "content": _PROMPT}]
@@ -216,9 +217,7 @@ def _last(found: Iterator[RecordedSession | Skipped]) -> RecordedSession | None:
     return last
 
 
-SESSION_OF: dict[
-    AgentName, Callable[[Iterator[JSON], str, ToolResult], RecordedSession | None]
-] = {
+SESSION_OF: dict[AgentName, Callable[[Iterator[JSON], str, ToolResult], RecordedSession | None]] = {
     "claude": claude_session,
     "gemini": gemini_session,
     "opencode": opencode_session,

@@ -6,10 +6,9 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
-from .client import __file__ as _CLIENT
+from . import hook_client
 from .events import AgentName
 
 _TIMEOUT_SECONDS = 10  # after which an agent gives its hook up; it gives up itself before
@@ -27,7 +26,7 @@ def hook_words(agent: AgentName, options: Sequence[str] = ()) -> list[str]:
     """The command that an agent's hook runs, as words."""
     if sys.platform == "win32":  # pragma: no cover - no resident process there
         return [sys.executable, "-m", "respool", "hook", agent, *options]
-    return [sys.executable, "-I", "-S", str(Path(_CLIENT).resolve()), agent, *options]
+    return [sys.executable, "-I", "-S", str(Path(hook_client.__file__).resolve()), agent, *options]
 
 
 def hook_command(agent: AgentName, options: Sequence[str] = ()) -> str:
@@ -45,7 +44,9 @@ def hook_settings(agent: AgentName, options: Sequence[str] = ()) -> dict[str, ob
     command = hook_command(agent, options)
     if agent == "gemini":
         entry = {"type": "command", "command": command, "timeout": _TIMEOUT_SECONDS * 1_000}
-        return {"hooks": {"AfterTool": [{"matcher": ".*", "hooks": [{"name": "respool", **entry}]}]}}
+        return {
+            "hooks": {"AfterTool": [{"matcher": ".*", "hooks": [{"name": "respool", **entry}]}]}
+        }
     entry = {"type": "command", "command": command, "timeout": _TIMEOUT_SECONDS}
     matchers = {"PostToolUse": "*", **_BRIEF_MATCHERS}
     hooks = {name: [{"matcher": one, "hooks": [entry]}] for name, one in matchers.items()}
@@ -56,5 +57,5 @@ def snippet(agent: AgentName, options: Sequence[str] = ()) -> str:
     """The settings to add, or the text of the file to put in place."""
     if agent not in _PLUGIN_FILES:
         return json.dumps(hook_settings(agent, options), indent=2) + "\n"
-    text = files(__package__).joinpath(_PLUGIN_FILES[agent]).read_text("utf-8")
+    text = Path(__file__).with_name(_PLUGIN_FILES[agent]).read_text("utf-8")
     return text.replace("[/* COMMAND */]", json.dumps(hook_words(agent, options)))

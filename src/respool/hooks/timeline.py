@@ -215,3 +215,4 @@ _WALKS: dict[str, Callable[[list[Object]], Iterator[_Event]]] = {
     "gemini": _gemini_events,
     "openai-chat": _chat_events,
 }
+EVENT_FORMATS = frozenset(_WALKS)

@@ -1,24 +1,26 @@
 """The program that an agent runs as its hook: it asks the resident process, and starts it.
 
-It is run as a file, without site-packages: `python -I -S client.py AGENT`. So it imports nothing
-that is not needed on the way. Whatever goes wrong, it prints nothing and ends with status 0.
+It is run as a file, without site-packages: `python -I -S hook_client.py AGENT`. So it imports
+nothing that is not needed on the way. Whatever goes wrong, it prints nothing and ends with status
+0.
 """
 
 from __future__ import annotations
 
+import _socket
 import os
 import sys
 import time
-
-import _socket
 
 MAX_SECONDS = 5.0  # of a call, a start of the resident process included
 MAX_BYTES = 64 * 1024 * 1024
 VARIABLES = ("HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "OPENCODE_DB")  # beside RESPOOL_…
 _MAX_FOLDER_BYTES = 55  # for the name of a socket has at most 104
 _POLL_SECONDS = 0.01
-_START = "import sys; sys.path.insert(0, sys.argv[1]); "
-_START += "from respool.hooks.resident import main; main(sys.argv[2])"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from respool.hooks.resident import main; main(sys.argv[2])"
+)
 
 
 def runtime_folder() -> str:
@@ -29,8 +31,8 @@ def runtime_folder() -> str:
     folder = f"{base}/respool" if known else f"/tmp/respool-{os.getuid()}"  # noqa: S108
     try:
         os.mkdir(folder, 0o700)  # noqa: PTH102
-    except FileExistsError:
-        pass
+    except FileExistsError:  # contextlib takes too long
+        known = True
     about = os.lstat(folder)
     if about.st_uid != os.getuid() or about.st_mode & 0o170077 != 0o040000:
         raise PermissionError(f"{folder} can be used by others")
@@ -132,6 +134,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except BaseException:  # noqa: BLE001, S110 - an agent goes on without its hook
-        pass
-    os._exit(0)
+    finally:  # an agent goes on without its hook, whatever failed
+        os._exit(0)
