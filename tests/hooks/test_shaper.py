@@ -10,7 +10,7 @@ import pytest
 
 from respool.hooks.events import AgentName
 from respool.hooks.responder import HookCall, Responder
-from respool.hooks.shaper import SESSION_OF, Shaper, ShapedResult
+from respool.hooks.shaper import SESSION_OF, ShapedResult, Shaper
 from respool.hooks.timeline import ToolResult
 from respool.policy import Policy
 from respool.sessions.session import RecordedSession
@@ -45,7 +45,7 @@ class Conversation:
         self.records.append(self._record("user", [{**block, "is_error": False}]))
 
     def session(self, one: ToolResult) -> RecordedSession:
-        found = SESSION_OF["claude"](iter(self.records), "s.jsonl", one)
+        found = SESSION_OF["claude"](self.records, "s.jsonl", one)
         assert found is not None
         return found
 
@@ -150,7 +150,7 @@ def test_a_result_ends_the_recorded_conversation_of_each_agent(agent: AgentName)
         else [json.loads(lines)]
     )
     for known in (records, []):
-        session = SESSION_OF[agent](iter(known), str(path), result("new"))
+        session = SESSION_OF[agent](known, str(path), result("new"))
         assert session is not None
         assert "the gauge at mile" in json.dumps(session.messages[-1])
         assert (len(session.messages) > 3) == bool(known)

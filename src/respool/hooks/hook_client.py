@@ -126,9 +126,12 @@ def main() -> None:
     if len(data) > MAX_BYTES:
         return
     connection = _connect(socket_path(), until)
-    connection.sendall(encode_call(sys.argv[1:], data))
-    connection.shutdown(_socket.SHUT_WR)
-    _write(_receive(connection, until))
+    try:
+        connection.sendall(encode_call(sys.argv[1:], data))
+        connection.shutdown(_socket.SHUT_WR)
+        _write(_receive(connection, until))
+    finally:
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Responder:
             records, source = opencode_records(event.session, call.environ, home), event.session
         else:
             records, source = self._transcripts.records(event.transcript), str(event.transcript)
-        return SESSION_OF[event.agent](iter(records), source, event.result)
+        return SESSION_OF[event.agent](records, source, event.result)
 
     def _store(self, environ: Mapping[str, str]) -> SQLiteStore:
         home = environ.get("HOME")

@@ -6,7 +6,6 @@ reader finds the conversation that it ends, whatever compactions and rewinds cam
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import cast
@@ -102,32 +101,36 @@ def _arrival_policy(policy: Policy) -> Policy:
 
 
 def claude_session(
-    records: Iterator[JSON], source: str, result: ToolResult
+    records: Sequence[JSON], source: str, result: ToolResult
 ) -> RecordedSession | None:
     """The conversation of Claude Code that a result ends; a sub-agent's has its own file."""
     alone = PurePath(source).parent.name == "subagents"
-    block: Object = {"type": "tool_result", "tool_use_id": result.call, "content": result.text}
-    if result.failed:
-        block["is_error"] = True
-    call: Object = {"type": "tool_use", "id": result.call, "name": result.tool}
-    call["input"] = result.arguments
+    current = [
+        {**one, "isSidechain": False} if alone else one
+        for one in _current_records(cast(Sequence[Object], records))
+        if one.get("type") not in _REQUEST_RECORDS and bool(one.get("isSidechain")) is alone
+    ]
+    if not any(one.get("type") == "user" for one in current):
+        current.insert(0, _claude_record("user", _PROMPT))
+    call, block = (message["content"] for message in result.messages())
+    if not any(_names_call(one, result.call) for one in reversed(current)):
+        current.append(_claude_record("assistant", call))
+    current.append(_claude_record("user", block))
+    return _last(claude_code.read(current, source))
 
-    def complete() -> Iterator[JSON]:
-        known = asked = False
-        for record in records:
-            kind, aside = get(record, ("type",)), bool(get(record, ("isSidechain",)))
-            if kind is None or kind in _REQUEST_RECORDS or aside is not alone:
-                continue
-            known = known or kind == "user"
-            asked = asked or _names_call(record, result.call)
-            yield {**record, "isSidechain": False} if aside else record
-        if not known:
-            yield _claude_record("user", _PROMPT)
-        if not asked:
-            yield _claude_record("assistant", [call])
-        yield _claude_record("user", [block])
 
-    return _last(claude_code.read(complete(), source))
+def _current_records(records: Sequence[Object]) -> list[Object]:
+    """The records since the last compaction, or since the one before if it preserved messages."""
+    known = [one for one in records if type(one) is dict]
+    starts = (at for at in range(len(known) - 1, -1, -1) if _is_compaction(known[at]))
+    start = next(starts, 0)
+    if known and get(known[start], ("compactMetadata", "preservedMessages", "uuids")):
+        start = next(starts, 0)
+    return known[start:]
+
+
+def _is_compaction(record: Object) -> bool:
+    return record.get("subtype") == "compact_boundary" and record.get("type") == "system"
 
 
 def _names_call(record: JSON, call: str) -> bool:
@@ -142,7 +145,7 @@ def _claude_record(kind: str, content: JSON) -> Object:
 
 
 def gemini_session(
-    records: Iterator[JSON], source: str, result: ToolResult
+    records: Sequence[JSON], source: str, result: ToolResult
 ) -> RecordedSession | None:
     """The conversation of Gemini CLI that a result ends."""
     about: Object = {"id": result.call, "name": result.tool}
@@ -156,13 +159,11 @@ def gemini_session(
         {"type": "user", "id": "respool-result", "content": [{"functionResponse": response}]},
     ]
     start: list[JSON] = [{"type": "user", "id": "respool-start", "content": _PROMPT}]
-    every = list(records)
-    known = any(get(record, ("type",)) == "user" or "$set" in record for record in every)
-    chain = itertools.chain([] if known else start, every, added)
-    return _last(gemini_cli.read(chain, source))
+    known = any(get(record, ("type",)) == "user" or "$set" in record for record in records)
+    return _last(gemini_cli.read([*([] if known else start), *records, *added], source))
 
 
-def pi_session(records: Iterator[JSON], source: str, result: ToolResult) -> RecordedSession | None:
+def pi_session(records: Sequence[JSON], source: str, result: ToolResult) -> RecordedSession | None:
     """The conversation of pi that a result ends."""
     every = list(records)
     ids = [get(record, ("id",)) for record in every[1:]]
@@ -192,10 +193,10 @@ def _pi_names_call(record: JSON, call: str) -> bool:
 
 
 def opencode_session(
-    records: Iterator[JSON], source: str, result: ToolResult
+    records: Sequence[JSON], source: str, result: ToolResult
 ) -> RecordedSession | None:
     """The conversation of opencode that a result ends."""
-    export = next(records, None)
+    export = records[0] if records else None
     known = get(export, ("messages",))
     messages = list(cast(list[JSON], known)) if isinstance(known, list) else []
     if not messages:
@@ -217,7 +218,7 @@ def _last(found: Iterator[RecordedSession | Skipped]) -> RecordedSession | None:
     return last
 
 
-SESSION_OF: dict[AgentName, Callable[[Iterator[JSON], str, ToolResult], RecordedSession | None]] = {
+SESSION_OF: dict[AgentName, Callable[[Sequence[JSON], str, ToolResult], RecordedSession | None]] = {
     "claude": claude_session,
     "gemini": gemini_session,
     "opencode": opencode_session,
