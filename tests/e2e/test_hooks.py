@@ -72,15 +72,21 @@ def _install(agent: AgentName, home: Path) -> None:
 
 
 def drive(
-    agent: AgentName, folder: Path, commands: list[str], *, hooked: bool = True, **variables: str
+    agent: AgentName,
+    folder: Path,
+    commands: list[str],
+    *,
+    hooked: bool = True,
+    script: list[Answer] | None = None,
+    tools: tuple[str, ...] = (),
 ) -> Outcome:
-    """A session in which the model runs these commands."""
+    """A session in which the model runs these commands, or what a script says."""
     one = DRIVEN[agent]
     home, work = folder / "home", folder / "work"
     for place in (home, work, folder / "run"):
         place.mkdir(parents=True, mode=0o700)
     (work / "gauge.txt").write_text(LINES)
-    upstream = Upstream({"main": script(one, commands)}, one.named)
+    upstream = Upstream({"main": script or run_all(one, commands)}, one.named)
     server = upstream.serve()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
@@ -94,9 +100,8 @@ def drive(
             "XDG_RUNTIME_DIR": str(folder / "run"),
             "RESPOOL_STORE": str(folder / "respool.db"),
             **one.variables(url),
-            **variables,
         }
-        done = _run([one.command, *one.words], work, world)
+        done = _run([one.command, *one.words, *tools], work, world)
     finally:
         server.shutdown()
         server.server_close()
@@ -118,7 +123,7 @@ def _run(words: list[str], work: Path, world: dict[str, str]) -> subprocess.Comp
     )
 
 
-def script(one: Driven, commands: list[str]) -> list[Answer]:
+def run_all(one: Driven, commands: list[str]) -> list[Answer]:
     """The model's answers: a command each, then the end."""
     calls = [((one.shell, {one.argument: text, **SAID[one.shell]}),) for text in commands]
     return [*(Answer(f"Step {at}.", call) for at, call in enumerate(calls)), one.ends]
@@ -141,13 +146,6 @@ def test_a_result_is_shaped_and_the_agent_goes_on(agent: AgentName, tmp_path: Pa
     assert hooked.status == bare.status == 0, hooked.err
     assert len(hooked.main) == len(bare.main) == 5
     whole, shaped = bare.results(), hooked.results()
-    print(
-        agent,
-        [len(one) for one in whole],
-        [len(one) for one in shaped],
-        shaped[2],
-        shaped[3][-300:],
-    )
     process = re.compile(r"PGID: \d+")
     assert process.sub("", shaped[1]) == process.sub("", whole[1])  # the first copy stands whole
     assert len(shaped[2]) < len(whole[2]) / 5
@@ -155,6 +153,34 @@ def test_a_result_is_shaped_and_the_agent_goes_on(agent: AgentName, tmp_path: Pa
     assert ref is not None
     assert LINES.strip() in expanded(hooked, ref[1])
     assert ("3" in shaped[3]) == ("3" in whole[3])
+
+
+def test_the_tools_of_claude_code_take_what_the_hook_says(tmp_path: Path) -> None:
+    """A file that was read in part again, a search that shows it, and then an edit of the file."""
+    if (why := missing("claude")) is not None:
+        pytest.skip(why)
+    file = str(tmp_path / "hooked" / "work" / "gauge.txt")
+    old = LINES.splitlines()[41]
+    calls = [
+        ("Bash", {"command": "true", **SAID["Bash"]}),
+        ("Read", {"file_path": file}),
+        ("Read", {"file_path": file, "offset": 40, "limit": 60}),
+        ("Grep", {"pattern": "gauge", "path": file, "output_mode": "content", "-n": False}),
+        ("Edit", {"file_path": file, "old_string": old, "new_string": "041 none"}),
+    ]
+    script = [*(Answer(f"Step {at}.", (call,)) for at, call in enumerate(calls)), Answer("Done.")]
+    hooked = drive("claude", tmp_path / "hooked", [], script=script, tools=("Read", "Grep", "Edit"))
+    assert hooked.status == 0, hooked.err
+    results = hooked.results()
+    assert "150\\t149 the gauge" in results[1]
+    for shaped in results[2:4]:
+        assert len(shaped) < 1_000, shaped
+        ref = REF.search(shaped)
+        assert ref is not None, shaped
+        assert old in expanded(hooked, ref[1])
+    assert "updated successfully" in results[4]
+    assert "041 none" in Path(file).read_text()
+    assert "does not match" not in hooked.out + hooked.err
 
 
 def test_a_brief_outlives_the_compaction_of_claude_code(tmp_path: Path) -> None:

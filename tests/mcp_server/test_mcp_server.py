@@ -72,7 +72,12 @@ async def client(path: Path, *options: str) -> AsyncGenerator[Client]:
     server = late("mcp").StdioServerParameters(
         command=sys.executable,
         args=["-m", "respool", "mcp", *options],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
+        env={
+            **os.environ,
+            "HOME": str(path.parent),
+            "PYTHONPATH": str(SOURCE),
+            "RESPOOL_STORE": str(path),
+        },
     )
     async with late("mcp").Client(server, read_timeout_seconds=20) as asking:
         yield asking
@@ -221,6 +226,26 @@ async def search_names_references_sources_and_lines(asking: Client) -> None:
         assert sentence in said(refused)[0]
 
 
+async def brief_names_what_was_done(asking: Client, home: Path) -> None:
+    """Of the transcript of the folder that the server runs in; none elsewhere."""
+    refused = await asking.call_tool(BRIEF, {})
+    assert refused.is_error
+    assert "No transcript of an agent that works in this folder" in said(refused)[0]
+    projects = home / ".claude" / "projects" / "x"
+    projects.mkdir(parents=True)
+    source = Path(__file__).parents[1] / "transcripts" / "claude-code"
+    name = "00000000-0000-4000-8000-000000000001.jsonl"
+    text = (source / name).read_text("utf-8").replace('"/tmp/maze"', json.dumps(str(Path.cwd())))
+    (projects / name).write_text(text)
+    told, remark = said(await asking.call_tool(BRIEF, {}))
+    assert "failed, exit 1: echo out; false" in told
+    assert name in remark
+    refused = await asking.call_tool(BRIEF, {"session": "other"})
+    assert "with 'other' in its name" in said(refused)[0]
+    refused = await asking.call_tool(BRIEF, {"tokens": 1})
+    assert "tokens=1 is not allowed" in said(refused)[0]
+
+
 def test_what_it_offers_and_answers(path: Path):
     """One process for all that changes nothing: it takes a second to start."""
 
@@ -231,6 +256,7 @@ def test_what_it_offers_and_answers(path: Path):
             await a_large_original_is_given_in_pages_that_add_up_to_it(asking, text)
         await history_names_conversations_requests_edits_and_references(asking)
         await search_names_references_sources_and_lines(asking)
+        await brief_names_what_was_done(asking, path.parent)
 
     ask(path, act)
 

@@ -98,13 +98,14 @@ def describe_transcript(path: Path, max_tokens: int) -> str:
         for one in read_file(path, READERS)
         if isinstance(one, RecordedSession) and one.parent is None
     ]
-    if found and found[-1].format not in EVENT_FORMATS:
-        return _describe(list(found[-1].messages), found[-1].format, max_tokens)
     return describe(found, max_tokens)
 
 
 def describe(segments: Sequence[RecordedSession], max_tokens: int = MAX_TOKENS) -> str:
     """All calls of these segments in a reader's words; empty: there are none."""
+    last = segments[-1] if segments else None
+    if last is not None and (len(segments) == 1 or last.format not in EVENT_FORMATS):
+        return _describe(list(last.messages), last.format, max_tokens)
     messages: list[JSON] = []
     known: set[str] = set()
     for segment in segments:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from ..policy import Policy
 from ..sessions.session import RecordedSession
 from ..store import Retention, SQLiteStore, store_path
+from ..tools.identity import is_expand_tool
 from ..wire.json import JSON, Object
 from .conversation_brief import BRIEF_EVENTS, answer_brief
 from .events import AGENTS, AgentName, ResultEvent, parse_event
@@ -50,7 +51,9 @@ class Responder:
         if agent == "claude" and fields.get("hook_event_name") in BRIEF_EVENTS:
             return answer_brief(fields, self._transcripts)
         found = parse_event(agent, fields)
-        return b"" if found is None else self._shape(found, call)
+        if found is None or is_expand_tool(found.result.tool):
+            return b""
+        return self._shape(found, call)
 
     def close(self) -> None:
         """Close all stores."""
