@@ -4,7 +4,7 @@
 
 SESSIONS is a collection of recorded sessions of Claude Code, as `make corpus` reads them. The
 longest one is written record by record, as Claude Code would, and the hook is run for each result,
-with a `true` beside each. The resident process is started before.
+with a `true` and a bare interpreter beside each. The resident process is started before.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def measure(records: list[Any], folder: Path, preset: str, most: int) -> None:
     world |= {"RESPOOL_STORE": str(folder / "respool.db"), "RESPOOL_PRESET": preset}
     events = list(_events(records, path))
     first = max(0, len(events) - most)
-    hooked, bare, shaped, written = [], [], 0, 0
+    times: dict[str, list[float]] = {"hook": [], "true": [], "python": []}
+    python = [*hook_words("claude")[:3], "-c", "pass"]
+    shaped, written = 0, 0
     _time(hook_words("claude"), b"{}", world)  # which starts the resident process
     with path.open("a") as transcript:
         for number, (at, event) in enumerate(events):
@@ -62,17 +64,20 @@ def measure(records: list[Any], folder: Path, preset: str, most: int) -> None:
             if number < first:
                 continue
             took, answer = _time(hook_words("claude"), json.dumps(event).encode(), world)
-            hooked.append(took)
-            bare.append(_time(["true"], b"", world)[0])
+            times["hook"].append(took)
+            times["true"].append(_time(["true"], b"", world)[0])
+            times["python"].append(_time(python, b"", world)[0])
             shaped += bool(answer)
             _keep(records[at], answer)
     size = path.stat().st_size
-    print(f"{len(hooked)} calls, {shaped} shaped; the transcript has {size:,} bytes at the end")
-    for name, times in (("hook", hooked), ("true", bare)):
-        parts = statistics.quantiles(times, n=20)
-        print(f"{name}: p50 {statistics.median(times):.1f} ms, p95 {parts[-1]:.1f} ms")
-    over = statistics.quantiles([a - b for a, b in zip(hooked, bare, strict=True)], n=20)
-    print(f"over true: p50 {over[9]:.1f} ms, p95 {over[-1]:.1f} ms")
+    print(f"{len(times['hook'])} calls, {shaped} shaped; {size:,} bytes of transcript at the end")
+    for name, took in times.items():
+        parts = statistics.quantiles(took, n=20)
+        print(f"{name}: p50 {parts[9]:.1f} ms, p95 {parts[-1]:.1f} ms")
+    for name in ("true", "python"):
+        pairs = zip(times["hook"], times[name], strict=True)
+        over = statistics.quantiles([one - other for one, other in pairs], n=20)
+        print(f"hook over {name}: p50 {over[9]:.1f} ms, p95 {over[-1]:.1f} ms")
     for socket in (folder / "respool").glob("hook-*"):
         socket.unlink()  # so that the resident process ends
 
