@@ -10,10 +10,9 @@ import pytest
 
 from respool.hooks.events import AgentName
 from respool.hooks.responder import HookCall, Responder
-from respool.hooks.shaper import SESSION_OF, ShapedResult, Shaper
+from respool.hooks.shaper import SESSION_OF, History, ShapedResult, Shaper
 from respool.hooks.timeline import ToolResult
 from respool.policy import Policy
-from respool.sessions.session import RecordedSession
 from respool.store import SQLiteStore
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
@@ -44,16 +43,13 @@ class Conversation:
         block = {"type": "tool_result", "tool_use_id": one.call, "content": text}
         self.records.append(self._record("user", [{**block, "is_error": False}]))
 
-    def session(self, one: ToolResult) -> RecordedSession:
-        found = SESSION_OF["claude"](self.records, "s.jsonl", one)
-        assert found is not None
-        return found
+    def history(self) -> History:
+        return History("claude", self.records, "s.jsonl")
 
     def shape(self, one: ToolResult) -> ShapedResult | None:
-        session = self.session(one)
-        shaped = self.shaper.shape(session, one, Policy())
+        shaped = self.shaper.shape(self.history(), one, Policy())
         if shaped is not None:
-            self.shaper.set_sent(session, one.call, shaped.text)
+            self.shaper.set_sent(self.history(), one.call, shaped.text)
         return shaped
 
     def run(self, one: ToolResult) -> str:
@@ -83,10 +79,12 @@ def test_the_second_copy_leads_to_the_first_and_to_its_original():
 
 def test_a_warm_shaper_says_what_a_cold_one_says():
     warm = Conversation()
-    for at in range(6):
+    for at in range(40):  # more records than are read again
+        if at == 33:
+            warm.compact()
         one = result(f"t{at}", LOG[: 900 + 300 * (at % 3)], f"head -{at % 3} gauge.txt")
         warm.call(one)
-        cold = Shaper().shape(warm.session(one), one, Policy())
+        cold = Shaper().shape(warm.history(), one, Policy())
         shaped = warm.shape(one)
         assert (shaped and shaped.text) == (cold and cold.text)
         warm.keep(one, one.text if shaped is None else shaped.text)
@@ -126,7 +124,7 @@ def test_a_marker_names_the_tool_that_gives_originals_back():
     one = result("t2", f"{LOG}And a line that is new.\n", "cat gauge.txt; tail new.txt")
     talk.call(one)
     tool = "mcp__respool__respool_expand"
-    shaped = talk.shaper.shape(talk.session(one), one, Policy(), tool)
+    shaped = talk.shaper.shape(talk.history(), one, Policy(), tool)
     assert shaped is not None
     assert f"{tool} gets it back; ref" in shaped.text
     assert "And a line that is new." in shaped.text
@@ -154,7 +152,8 @@ def test_a_result_ends_the_recorded_conversation_of_each_agent(agent: AgentName)
         assert session is not None
         assert "the gauge at mile" in json.dumps(session.messages[-1])
         assert (len(session.messages) > 3) == bool(known)
-        assert Shaper().shape(session, result("new"), Policy()) is None  # it is the first copy
+        history = History(agent, known, str(path))
+        assert Shaper().shape(history, result("new"), Policy()) is None  # it is the first copy
 
 
 def event(path: Path, call: str, text: str) -> bytes:

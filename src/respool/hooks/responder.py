@@ -11,13 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from ..policy import Policy
-from ..sessions.session import RecordedSession
 from ..store import Retention, SQLiteStore, store_path
 from ..tools.identity import is_expand_tool
 from ..wire.json import JSON, Object
 from .conversation_brief import BRIEF_EVENTS, answer_brief
 from .events import AGENTS, AgentName, ResultEvent, parse_event
-from .shaper import SESSION_OF, Shaper
+from .shaper import History, Shaper
 from .transcripts import Transcripts, opencode_records
 
 OWNER = "hook"  # of the originals that hooks keep: whoever owns the store reads them
@@ -62,9 +61,7 @@ class Responder:
         self._stores.clear()
 
     def _shape(self, event: ResultEvent, call: HookCall) -> bytes:
-        past = self._past(event, call)
-        if past is None:
-            return b""
+        past = self._history(event, call)
         policy = Policy.load(call.folder, call.environ)
         if event.numbers_lines:
             policy = policy.replace(line_number_interval=1)
@@ -78,14 +75,14 @@ class Responder:
         self._shaper.set_sent(past, event.result.call, made.sent)
         return msgspec.json.encode(made.answer)
 
-    def _past(self, event: ResultEvent, call: HookCall) -> RecordedSession | None:
+    def _history(self, event: ResultEvent, call: HookCall) -> History:
         """The conversation that a result ends."""
         if event.agent == "opencode":
             home = Path(call.environ.get("HOME") or Path.home())
             records, source = opencode_records(event.session, call.environ, home), event.session
         else:
             records, source = self._transcripts.records(event.transcript), str(event.transcript)
-        return SESSION_OF[event.agent](records, source, event.result)
+        return History(event.agent, records, source)
 
     def _store(self, environ: Mapping[str, str]) -> SQLiteStore:
         home = environ.get("HOME")

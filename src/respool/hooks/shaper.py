@@ -28,6 +28,7 @@ from .timeline import Timeline, ToolResult
 _REQUEST_RECORDS = ("api-request", "api-request-blob", "progress")  # of no use here, and large
 _PROMPT = "(The conversation up to here is not known.)"
 _MAX_TIMELINES = 16
+_OVERLAP_RECORDS = 60  # of what is known, in which calls without a result may stand
 
 
 class ShapedResult(Struct, frozen=True):
@@ -37,20 +38,43 @@ class ShapedResult(Struct, frozen=True):
     originals: Mapping[str, str]
 
 
+class History(Struct, frozen=True):
+    """The records of a conversation, and the name of the transcript that they are from."""
+
+    agent: AgentName
+    records: Sequence[JSON]
+    source: str
+
+
+class _Known(Struct):
+    """A conversation that results were shaped in, and the records read of it."""
+
+    timeline: Timeline
+    count: int = 0
+    last: JSON = None
+
+
 class Shaper:
     """Shapes results; what it remembers of a conversation makes the next one faster."""
 
     def __init__(self) -> None:
         self._session = Session()
-        self._timelines: dict[str, Timeline] = {}  # by transcript, the latest last
+        self._known: dict[str, _Known] = {}  # by transcript, the latest last
 
     def shape(
-        self, past: RecordedSession, result: ToolResult, policy: Policy, expand_tool: str = ""
+        self, history: History, result: ToolResult, policy: Policy, expand_tool: str = ""
     ) -> ShapedResult | None:
-        """The text in place of a result that ends this session; None: it stays as it is."""
-        timeline = self._timeline(past)
-        if not timeline.update(past, result):
+        """The text in place of a result that ends this history; None: it stays as it is."""
+        known = self._conversation(history.source)
+        if not (_update_from_end(known, history, result) or _update(known, history, result)):
             return None
+        known.count = len(history.records)
+        known.last = history.records[-1] if history.records else None
+        return self._shape(known.timeline, result, policy, expand_tool)
+
+    def _shape(
+        self, timeline: Timeline, result: ToolResult, policy: Policy, expand_tool: str
+    ) -> ShapedResult | None:
         request: Object = {"messages": timeline.messages}
         if expand_tool:
             schema: Object = {"type": "object", "properties": {"ref": {"type": "string"}}}
@@ -66,16 +90,46 @@ class Shaper:
         kept = folded.originals
         return ShapedResult(text, {ref: kept[ref] for ref in kept if ref in text})
 
-    def set_sent(self, past: RecordedSession, call: str, text: str) -> None:
+    def set_sent(self, history: History, call: str, text: str) -> None:
         """Note the text that the agent was told to send as a call's result."""
-        self._timeline(past).set_sent(call, text)
+        self._conversation(history.source).timeline.set_sent(call, text)
 
-    def _timeline(self, past: RecordedSession) -> Timeline:
-        known = self._timelines.pop(past.source, None) or Timeline()
-        self._timelines[past.source] = known
-        while len(self._timelines) > _MAX_TIMELINES:
-            del self._timelines[next(iter(self._timelines))]
+    def _conversation(self, source: str) -> _Known:
+        known = self._known.pop(source, None) or _Known(Timeline())
+        self._known[source] = known
+        while len(self._known) > _MAX_TIMELINES:
+            del self._known[next(iter(self._known))]
         return known
+
+
+def _update(known: _Known, history: History, result: ToolResult) -> bool:
+    """Bring a timeline up to date with all records."""
+    session = SESSION_OF[history.agent](history.records, history.source, result)
+    return session is not None and known.timeline.update(session, result)
+
+
+def _update_from_end(known: _Known, history: History, result: ToolResult) -> bool:
+    """Bring a timeline up to date with the last records alone; False: they may not tell it all."""
+    count, records = known.count, history.records
+    if history.agent != "claude" or not 0 < count <= len(records):
+        return False
+    if records[count - 1] is not known.last or any(map(_is_turn, records[count:])):
+        return False
+    end = records[max(0, count - _OVERLAP_RECORDS) :]
+    session = claude_session(end, history.source, result)
+    return session is not None and known.timeline.update(session, result, is_end_only=True)
+
+
+def _is_turn(record: JSON) -> bool:
+    """Return whether a record may begin a turn: a prompt, or a compaction."""
+    kind = get(record, ("type",))
+    if kind == "system" or kind is None:
+        return kind is None or _is_compaction(record)
+    content = get(record, ("message", "content"))
+    return kind == "user" and not (
+        isinstance(content, list)
+        and any(get(one, ("type",)) == "tool_result" for one in cast(list[JSON], content))
+    )
 
 
 def _arrival_policy(policy: Policy) -> Policy:
@@ -110,7 +164,7 @@ def claude_session(
         for one in _current_records(cast(Sequence[Object], records))
         if one.get("type") not in _REQUEST_RECORDS and bool(one.get("isSidechain")) is alone
     ]
-    if not any(one.get("type") == "user" for one in current):
+    if not _begins_with_prompt(current):
         current.insert(0, _claude_record("user", _PROMPT))
     call, block = (message["content"] for message in result.messages())
     if not any(_names_call(one, result.call) for one in reversed(current)):
@@ -127,6 +181,14 @@ def _current_records(records: Sequence[Object]) -> list[Object]:
     if known and get(known[start], ("compactMetadata", "preservedMessages", "uuids")):
         start = next(starts, 0)
     return known[start:]
+
+
+def _begins_with_prompt(records: Sequence[Object]) -> bool:
+    first = next((one for one in records if one.get("type") in ("user", "assistant")), None)
+    content = get(first, ("message", "content"))
+    blocks = cast(list[JSON], content) if isinstance(content, list) else []
+    said = isinstance(content, str) or any(get(one, ("type",)) == "text" for one in blocks)
+    return get(first, ("type",)) == "user" and said
 
 
 def _is_compaction(record: Object) -> bool:

@@ -57,16 +57,21 @@ class Timeline:
         self.messages: list[JSON] = []
         self._sent: dict[str, str] = {}  # by call: the text that the agent is known to send
 
-    def update(self, session: RecordedSession, result: ToolResult) -> bool:
+    def update(
+        self, session: RecordedSession, result: ToolResult, *, is_end_only: bool = False
+    ) -> bool:
         """Add what the session has beyond this timeline, and then the new result.
 
-        False: the result is not in this session, so nothing can be said about it.
+        False: the result is not in this session, so nothing can be said about it. A session of
+        which only the end was read must begin with what is known; else it is False, too.
         """
         every = list(events_of(session))
         events = [one for one in every if not _is_call(one, result.call)]
         if len(events) == len(every):
             return False
-        new = self._new_events(events)
+        new = self._new_events(events, is_end_only)
+        if new is None and is_end_only:
+            return False
         if new is None:
             self.messages, self._sent, new = [], {}, events
         for event in new:
@@ -78,7 +83,7 @@ class Timeline:
         """Note the text that the agent will send as this call's result."""
         self._sent[call] = text
 
-    def _new_events(self, events: list[_Event]) -> list[_Event] | None:
+    def _new_events(self, events: list[_Event], is_end_only: bool) -> list[_Event] | None:
         """The events after the last known call, and unknown calls; None: something is gone."""
         missing, last = set(self._sent), -1
         for at, event in enumerate(events):
@@ -87,7 +92,7 @@ class Timeline:
                     return None
                 missing.discard(event.call)
                 last = at
-        if missing:
+        if last < 0 if is_end_only else missing:
             return None
         return [
             event
