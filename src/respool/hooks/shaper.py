@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import cast
 
+import msgspec
 from msgspec import Struct
 
 from ..engine import Session
@@ -75,17 +76,16 @@ class Shaper:
     def _shape(
         self, timeline: Timeline, result: ToolResult, policy: Policy, expand_tool: str
     ) -> ShapedResult | None:
-        request: Object = {"messages": timeline.messages}
-        if expand_tool:
-            schema: Object = {"type": "object", "properties": {"ref": {"type": "string"}}}
-            request["tools"] = [{"name": expand_tool, "input_schema": schema}]
+        schema: Object = {"type": "object", "properties": {"ref": {"type": "string"}}}
+        tools = [{"name": expand_tool, "input_schema": schema}] if expand_tool else []
+        request = timeline.request(msgspec.json.encode(tools))
         history = self._session.parse(request, "anthropic")
         folded = self._session.fold(history, _arrival_policy(policy), Facts())
         if not folded.edits:
             return None
         projected, _ = self._session.project(folded, request)
-        text: JSON = projected["messages"][-1]["content"][-1].get("content")
-        if not isinstance(text, str) or text == result.text:
+        text = _last_text(projected)
+        if text is None or text == result.text:
             return None
         kept = folded.originals
         return ShapedResult(text, {ref: kept[ref] for ref in kept if ref in text})
@@ -100,6 +100,19 @@ class Shaper:
         while len(self._known) > _MAX_TIMELINES:
             del self._known[next(iter(self._known))]
         return known
+
+
+def _last_text(request: bytes) -> str | None:
+    """The text of the result that ends a request."""
+    messages = msgspec.json.decode(request, type=_Messages).messages
+    text: JSON = msgspec.json.decode(messages[-1])["content"][-1].get("content")
+    return text if isinstance(text, str) else None
+
+
+class _Messages(Struct):
+    """A request of which only the last message is decoded."""
+
+    messages: list[msgspec.Raw]
 
 
 def _update(known: _Known, history: History, result: ToolResult) -> bool:

@@ -54,7 +54,8 @@ class Timeline:
     """The messages of one conversation, to which results are only appended."""
 
     def __init__(self) -> None:
-        self.messages: list[JSON] = []
+        self._messages: list[Object] = []
+        self._encoded: list[bytes] = []  # the same as JSON, of which known beginnings are known
         self._sent: dict[str, str] = {}  # by call: the text that the agent is known to send
 
     def update(
@@ -73,11 +74,15 @@ class Timeline:
         if new is None and is_end_only:
             return False
         if new is None:
-            self.messages, self._sent, new = [], {}, events
+            self._messages, self._encoded, self._sent, new = [], [], {}, events
         for event in new:
             self._append(event)
         self._append(result)
         return True
+
+    def request(self, tools: bytes = b"[]") -> bytes:
+        """The conversation as a request."""
+        return b'{"tools":%b,"messages":[%b]}' % (tools, b",".join(self._encoded))
 
     def set_sent(self, call: str, text: str) -> None:
         """Note the text that the agent will send as this call's result."""
@@ -111,13 +116,17 @@ class Timeline:
 
     def _append_block(self, role: str, block: Object) -> None:
         """Add a block; a user's message may not be changed once it ends with a result."""
-        last = self.messages[-1] if self.messages else None
+        last = self._messages[-1] if self._messages else None
         if last is None and role == "assistant":
-            self.messages.append(_message("user", {"type": "text", "text": "…"}))
+            self._append_block("user", {"type": "text", "text": "…"})
         if last is not None and last["role"] == role:
-            self.messages[-1] = {"role": role, "content": [*last["content"], block]}
+            self._messages.pop()
+            self._encoded.pop()
+            message: Object = {"role": role, "content": [*last["content"], block]}
         else:
-            self.messages.append(_message(role, block))
+            message = _message(role, block)
+        self._messages.append(message)
+        self._encoded.append(msgspec.json.encode(message))
 
 
 def _message(role: str, block: Object) -> Object:
