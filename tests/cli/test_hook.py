@@ -57,6 +57,22 @@ def test_the_command_itself_answers_as_the_hook_does():
         assert output["stdout"].startswith("gauge 0\ngauge 1\n")
 
 
+@pytest.mark.parametrize(("data", "told"), [(json.dumps(EVENT), True), ("{", False)])
+def test_on_windows_a_call_does_the_work_itself(data: str, told: bool, tmp_path: Path):
+    program = "import sys; from respool.cli import main; sys.platform = 'win32'; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "hook", "claude"],
+        input=data,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(tmp_path / "r.db")},
+        capture_output=True,
+        check=True,
+        timeout=30,
+    )
+    assert ("gauge 0\\ngauge 1" in done.stdout) is told
+    assert done.stderr == ""
+
+
 def test_an_unknown_agent_is_refused():
     done = CliRunner().invoke(main, ["hook", "nobody"])
     assert done.exit_code == 2

@@ -48,7 +48,7 @@ def hook(agent: AgentName, wants_snippet: bool, expand_tool: str | None) -> None
 
         words = hook_words(agent, options)
         os.execv(words[0], words)  # noqa: S606 - the client, which asks the resident process
-    _answer_directly([agent, *options])  # pragma: no cover - on Windows only
+    _answer_directly([agent, *options])
 
 
 def _answer_directly(arguments: list[str]) -> None:

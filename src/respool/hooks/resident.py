@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import os
 import socket
 import struct
-import sys
 import threading
 import time
 from pathlib import Path
@@ -28,6 +26,8 @@ class _Malformed(ValueError):
 
 def main(path: str) -> None:
     """Serve at this socket, unless another process does."""
+    import fcntl  # lazily: Windows has none, and no resident process
+
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,7 +151,3 @@ def installed_version() -> tuple[int, ...]:
         return tuple(file.stat().st_mtime_ns for file in files)
     except OSError:
         return ()
-
-
-if sys.platform == "win32":  # pragma: no cover - there are no such sockets
-    raise ImportError("Hooks have no resident process on Windows.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,14 +25,15 @@ _BRIEF_MATCHERS = {"PreCompact": "manual|auto", "SessionStart": "startup|resume|
 
 def hook_words(agent: AgentName, options: Sequence[str] = ()) -> list[str]:
     """The command that an agent's hook runs, as words."""
-    if sys.platform == "win32":  # pragma: no cover - no resident process there
+    if sys.platform == "win32":  # where there is no resident process
         return [sys.executable, "-m", "respool", "hook", agent, *options]
     return [sys.executable, "-I", "-S", str(Path(hook_client.__file__).resolve()), agent, *options]
 
 
 def hook_command(agent: AgentName, options: Sequence[str] = ()) -> str:
     """The command that an agent's hook runs, for a shell."""
-    return shlex.join(hook_words(agent, options))
+    words = hook_words(agent, options)
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def install_place(agent: AgentName) -> str:
