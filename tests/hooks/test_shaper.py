@@ -118,6 +118,26 @@ def test_calls_made_together_are_shaped_one_by_one():
     assert len(shaped.text) < 200
 
 
+def test_a_sub_agent_knows_only_its_own_conversation():
+    main, sub = Conversation(), Conversation()
+    main.run(result("t1"))
+    sub.run(result("t1"))
+    sub.records = [{**record, "isSidechain": True, "agentId": "a1"} for record in sub.records]
+    shaped = {
+        name: Shaper().shape(History("claude", records, source), result("t2"), Policy())
+        for name, records, source in (
+            ("its own", sub.records, "s/subagents/agent-a1.jsonl"),
+            ("the main one", main.records, "s/subagents/agent-a1.jsonl"),
+            ("a sub-agent's beside", sub.records, "s.jsonl"),
+        )
+    }
+    assert {name: one is not None for name, one in shaped.items()} == {
+        "its own": True,
+        "the main one": False,
+        "a sub-agent's beside": False,
+    }
+
+
 def test_a_marker_names_the_tool_that_gives_originals_back():
     talk = Conversation()
     talk.run(result("t1"))
