@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
+from ..compaction.memo import Memo
 from ..engine import Session
 from ..errors import MAX_VALUE
 from ..facts import Facts
@@ -29,6 +30,8 @@ from .timeline import Timeline, ToolResult
 _REQUEST_RECORDS = ("api-request", "api-request-blob", "progress")  # of no use here, and large
 _PROMPT = "(The conversation up to here is not known.)"
 _MAX_TIMELINES = 16
+_MAX_STATES = 4 * _MAX_TIMELINES
+_MAX_MEMO_BYTES = 150_000_000  # in a process that stays: a few long conversations
 _OVERLAP_RECORDS = 60  # of what is known, in which calls without a result may stand
 
 
@@ -59,7 +62,7 @@ class Shaper:
     """Shapes results; what it remembers of a conversation makes the next one faster."""
 
     def __init__(self) -> None:
-        self._session = Session()
+        self._session = Session(Memo(max_states=_MAX_STATES, max_bytes=_MAX_MEMO_BYTES))
         self._known: dict[str, _Known] = {}  # by transcript, the latest last
 
     def shape(
