@@ -42,6 +42,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "api",
         "__init__",
         "pages sessions store",
+        "hooks",
         "dashboard mcp_server replay",
         "proxy",
         "agents",
@@ -69,7 +70,7 @@ LATE = {
 }
 # Who may reach outside: all others are the core.
 EDGE = {"agents", "cli", "config", "dashboard", "mcp_server", "pages", "proxy", "replay"}
-EDGE |= {"sessions", "store"}
+EDGE |= {"hooks", "sessions", "store"}
 MAY = {
     ("engine", "secrets"),  # the memo's keys are this process's own, and never leave it
     ("pricing", "datetime"),  # prices are listed by the day

@@ -38,6 +38,7 @@ from tests.support.formats import FORMATS, Exchange, request, results
 from tests.tools.test_expand_tool import STUB, offering
 
 EXPAND, HISTORY, SEARCH = "respool_expand", "respool_history", "respool_search"
+BRIEF = "respool_brief"
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
 LONG = "".join(f"{number} is the number of this line\n" for number in range(1, 5_001))
 WIDE = '{"rows":[' + ",".join(str(number) for number in range(20_000)) + "]}"
@@ -71,7 +72,12 @@ async def client(path: Path, *options: str) -> AsyncGenerator[Client]:
     server = late("mcp").StdioServerParameters(
         command=sys.executable,
         args=["-m", "respool", "mcp", *options],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
+        env={
+            **os.environ,
+            "HOME": str(path.parent),
+            "PYTHONPATH": str(SOURCE),
+            "RESPOOL_STORE": str(path),
+        },
     )
     async with late("mcp").Client(server, read_timeout_seconds=20) as asking:
         yield asking
@@ -91,9 +97,9 @@ def said(result: Any) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
-async def it_offers_three_tools_that_only_read(asking: Client) -> None:
+async def it_offers_tools_that_only_read(asking: Client) -> None:
     tools = (await asking.list_tools()).tools
-    assert [tool.name for tool in tools] == [EXPAND, HISTORY, SEARCH]
+    assert [tool.name for tool in tools] == [EXPAND, HISTORY, SEARCH, BRIEF]
     for tool in tools:
         hints = tool.annotations
         assert hints is not None
@@ -224,16 +230,37 @@ async def search_names_references_sources_and_lines(asking: Client) -> None:
         assert sentence in said(refused)[0]
 
 
+async def brief_names_what_was_done(asking: Client, home: Path) -> None:
+    """Of the transcript of the folder that the server runs in; none elsewhere."""
+    refused = await asking.call_tool(BRIEF, {})
+    assert refused.is_error
+    assert "No transcript of an agent that works in this folder" in said(refused)[0]
+    projects = home / ".claude" / "projects" / "x"
+    projects.mkdir(parents=True)
+    source = Path(__file__).parents[1] / "transcripts" / "claude-code"
+    name = "00000000-0000-4000-8000-000000000001.jsonl"
+    text = (source / name).read_text("utf-8").replace('"/tmp/maze"', json.dumps(str(Path.cwd())))
+    (projects / name).write_text(text)
+    told, remark = said(await asking.call_tool(BRIEF, {}))
+    assert "failed, exit 1: echo out; false" in told
+    assert name in remark
+    refused = await asking.call_tool(BRIEF, {"session": "other"})
+    assert "with 'other' in its name" in said(refused)[0]
+    refused = await asking.call_tool(BRIEF, {"tokens": 1})
+    assert "tokens=1 is not allowed" in said(refused)[0]
+
+
 def test_what_it_offers_and_answers(path: Path):
     """One process for all that changes nothing: it takes a second to start."""
 
     async def act(asking: Client) -> None:
-        await it_offers_three_tools_that_only_read(asking)
+        await it_offers_tools_that_only_read(asking)
         await what_was_asked_for_is_given_and_what_is_wrong_is_said(asking)
         for text in (LONG, WIDE):
             await a_large_original_is_given_in_pages_that_add_up_to_it(asking, text)
         await history_names_conversations_requests_edits_and_references(asking)
         await search_names_references_sources_and_lines(asking)
+        await brief_names_what_was_done(asking, path.parent)
 
     ask(path, act)
 

@@ -21,6 +21,7 @@ from ..proxy.router import UPSTREAM_PREFIX
 from ..proxy.server_options import Upstream, Upstreams, upstream_at, upstreams_of
 from ..proxy.server_options import UpstreamName as Name
 from .base_urls import (
+    CLAUDE_VARIABLE,
     MCP_SERVER,
     QWEN_SYSTEM_VARIABLE,
     codex_provider,
@@ -197,11 +198,13 @@ def _direct_url(context: InstallContext, setup: LaunchSetup, url: str, name: Nam
 
 def _plan_claude(context: InstallContext, setup: LaunchSetup) -> InstallPlan:
     """Plan for Claude Code: variables in its settings, a hook and an MCP server."""
+    if CLAUDE_VARIABLE not in setup.environment:
+        raise CannotInstall("Claude Code uses a cloud here: use respool run.")
     folder = config_folder(context.environ, "CLAUDE_CONFIG_DIR", ".claude")
     settings = folder / "settings.json"
     home = Path(context.environ.get("CLAUDE_CONFIG_DIR") or context.home)
     upstreams = upstreams_of((), setup.upstreams)
-    variables = {"ANTHROPIC_BASE_URL": context.proxy_url, **launch_environment(setup, upstreams)}
+    variables = {CLAUDE_VARIABLE: context.proxy_url, **launch_environment(setup, upstreams)}
     before = _direct_url(context, setup, context.proxy_url, "anthropic")
     edits = [
         SettingsEdit(

@@ -18,6 +18,7 @@ from .doctor import doctor
 from .expand import expand
 from .explain import explain
 from .forget import forget
+from .hook import hook
 from .install import install, uninstall
 from .loops import loops
 from .mcp import mcp
@@ -95,6 +96,7 @@ for _command in (
     install,
     uninstall,
     serve,
+    hook,
     status,
     stats,
     statusline,

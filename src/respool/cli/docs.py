@@ -14,12 +14,15 @@ COMMAND_PAGES: Final = {
     "brief": "start/replay",
     "check": "reference/problems",
     "compact": "how/projection",
+    "completion": "start/install",
     "demo": "index",
     "docs": "index",
     "doctor": "operate/troubleshooting",
     "expand": "how/markers",
     "explain": "how/projection",
     "forget": "operate/store",
+    "hook": "operate/hook",
+    "install": "start/install",
     "loops": "how/loops",
     "mcp": "operate/mcp",
     "replay": "start/replay",
@@ -30,6 +33,7 @@ COMMAND_PAGES: Final = {
     "stats": "operate/dashboard",
     "status": "operate/dashboard",
     "statusline": "operate/dashboard",
+    "uninstall": "start/install",
 }
 _REFERENCE: Final = "reference/commands"
 _SUFFIX: Final = ".md"

@@ -1,12 +1,14 @@
-"""MCP server with three tools that read the store and change nothing."""
+"""MCP server with tools that read the store, or a transcript, and change nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from mcp.server.lowlevel import Server
@@ -23,6 +25,7 @@ from mcp_types import (
 from msgspec import Struct
 
 from ..errors import RespoolError
+from ..hooks.conversation_brief import describe_transcript, find_current_transcript
 from ..line_search import Unsearchable, searcher
 from ..store import (
     ConversationSummary,
@@ -329,10 +332,29 @@ def _hit_lines(hit: SearchHit) -> Iterator[str]:
     yield f"  line {hit.line}: {hit.snippet}"
 
 
+_DEFAULT_BRIEF_TOKENS: Final = 2_000
+_MAX_BRIEF_TOKENS: Final = 10_000
+_NO_TRANSCRIPT: Final = "No transcript of an agent that works in this folder is found"
+
+
+def answer_brief(_store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Answer `respool_brief`: what the agent of a conversation in this folder did."""
+    session = parse_text(arguments, "session")
+    tokens = parse_number(arguments, "tokens", _DEFAULT_BRIEF_TOKENS, 50)
+    path = find_current_transcript(Path.cwd(), Path.home(), os.environ, session)
+    if path is None:
+        named = "" if session is None else f", with {_quote(session)} in its name"
+        raise ToolCallError(f"{_NO_TRANSCRIPT}{named}.")
+    text = describe_transcript(path, min(tokens, _MAX_BRIEF_TOKENS))
+    remark = f"From {path.name}. These are facts from a record of the tool calls."
+    return ToolAnswer(text, remark if text else "There are no calls with results in it yet.")
+
+
 SERVER_NAME: Final = "respool"
 EXPAND_TOOL: Final = "respool_expand"  # respool.tools.identity recognizes it with any prefix
 HISTORY_TOOL: Final = "respool_history"
 SEARCH_TOOL: Final = "respool_search"
+BRIEF_TOOL: Final = "respool_brief"
 
 _log = logging.getLogger(__name__)
 _INSTRUCTIONS: Final = (
@@ -389,10 +411,21 @@ _SEARCH_INPUT: Final = {
     },
     "required": ["pattern"],
 }
+_BRIEF_INPUT: Final = {
+    "type": "object",
+    "properties": {
+        "session": {
+            "type": "string",
+            "description": "The id of a session in this folder; without it, the current one.",
+        },
+        "tokens": {"type": "integer", "minimum": 50, "description": "How long it may be."},
+    },
+}
 _HANDLERS: Final = {
     EXPAND_TOOL: answer_expand,
     HISTORY_TOOL: answer_history,
     SEARCH_TOOL: answer_search,
+    BRIEF_TOOL: answer_brief,
 }
 
 
@@ -428,6 +461,14 @@ TOOL_DEFINITIONS: Final = (
         "it: the reference of each original, where it came from, and the line of the hit.",
         input_schema=_SEARCH_INPUT,
         annotations=_read_only("Search the originals"),
+    ),
+    Tool(
+        name=BRIEF_TOOL,
+        description="Get a brief of what was done in this conversation, or in another of this "
+        "folder: files changed and why, open errors, commands, files read. It also tells what a "
+        "compaction took out.",
+        input_schema=_BRIEF_INPUT,
+        annotations=_read_only("Brief of a conversation"),
     ),
 )
 

@@ -64,6 +64,15 @@ def _database_sessions(path: Path) -> Iterator[JSON | Skipped]:
             yield from _exported_session(connection, str(path), id, parent)
 
 
+def read_stored_session(path: Path, session: str) -> JSON:
+    """The export of one session in a database; None if it is not there."""
+    with closing(_connect_readonly(path)) as connection:
+        if not connection.execute("SELECT 1 FROM session WHERE id = ?", (session,)).fetchall():
+            return None
+        found = _exported_session(connection, str(path), session, None)
+        return next((one for one in found if not isinstance(one, Skipped)), None)
+
+
 def _connect_readonly(path: Path) -> sqlite3.Connection:
     """A connection that cannot write; where not even its lock may be written, one without."""
     uri = path.absolute().as_uri()

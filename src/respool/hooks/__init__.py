@@ -1,0 +1,1 @@
+"""Hooks inside agents: results shaped as they arrive, and briefs around compactions."""
