@@ -230,7 +230,7 @@ def _end_line(
     observe: bool,
 ) -> str:
     """Line after the end: requests, savings, dashboard."""
-    sentences = totals.sentences(observed=observe)
+    sentences = totals.sentences()
     if warnings.count:
         sentences.append(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"

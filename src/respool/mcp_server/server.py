@@ -32,6 +32,7 @@ from ..store import (
     Store,
     UnsearchablePattern,
 )
+from ..store.savings import state_record
 
 MAX_ANSWER_CHARS: Final = (
     40_000  # characters, about 10,000 tokens; agents truncate longer answers themselves
@@ -269,10 +270,11 @@ def _request_lines(store: Store, record: RequestRecord) -> Iterator[str]:
     """Lines of a request: one for itself, one for each edit."""
     fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
     broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
+    stated = state_record(record)
     yield (
         f"{_format_time(record.time)}  {record.model}  status {record.status}  "
-        f"{record.tokens_before:,} tokens, "
-        f"{record.saved:,} saved{broke}{fallback}"
+        f"{stated.tokens_before:,} tokens, "
+        f"{stated.saved:,} saved{broke}{fallback}"
     )
     yield from (_edit_line(edit) for edit in store.edits(record.id, None) or ())
 
