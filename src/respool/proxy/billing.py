@@ -33,6 +33,11 @@ class Sizes(Struct, frozen=True, gc=False):
     is_warm: bool = False  # the provider still had the parent request
     is_epoch: bool = False  # new edits took effect: everything behind them was written
     has_breakpoints: bool = True  # the client has its history cached, not only its head
+    max_scale: float = 1.0  # of what was removed, by a larger count of the provider's
+
+    def scale(self, prompt: int, sent: int) -> float:
+        """The provider's tokens per counted one, of a prompt of which respool counted `sent`."""
+        return min(self.max_scale, prompt / sent)
 
 
 class RequestCost(Struct, frozen=True, gc=False):
@@ -71,7 +76,7 @@ def _removed(usage: Usage, sizes: Sizes, sent: int) -> float:
     If the provider counts fewer tokens, fewer were removed. It may count far more, for hidden
     reasoning and for the framing of calls, of which respool removes nothing.
     """
-    return (sizes.before - sizes.after) * min(1.0, usage.prompt / sent)
+    return (sizes.before - sizes.after) * sizes.scale(usage.prompt, sent)
 
 
 def _cached(usage: Usage, sizes: Sizes, prompt: float) -> float:
@@ -82,7 +87,7 @@ def _cached(usage: Usage, sizes: Sizes, prompt: float) -> float:
     """
     if not sizes.is_warm:
         return 0.0
-    parent = prompt - (sizes.before - sizes.parent) * min(1.0, usage.prompt / sizes.after)
+    parent = prompt - (sizes.before - sizes.parent) * sizes.scale(usage.prompt, sizes.after)
     found = min(parent, usage.cache_read * prompt / usage.prompt)
     if not sizes.has_breakpoints:
         return found

@@ -26,7 +26,14 @@ from .base import (
 )
 from .database_file import not_before_trusted
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
-from .savings import AFTER_SQL, BEFORE_SQL, SAVED_SQL, UNMEASURED_SQL, estimate_range
+from .savings import (
+    AFTER_SQL,
+    BEFORE_SQL,
+    SAVED_SQL,
+    UNMEASURED_SQL,
+    estimate_range,
+    max_scale,
+)
 
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
 _WINDOWS, _BREAKPOINTS, _SUMMARIES = "windows", "breakpoints", "summaries"
@@ -196,6 +203,7 @@ def read_conversations(
 ) -> list[ConversationSummary]:
     """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
     last, id = behind or (None, 0)
+    _register_scale(connection)
     rows = connection.execute(_SELECT_CONVERSATIONS, (owner, last, id, limit)).fetchall()
     return [_to_conversation(row) for row in rows]
 
@@ -318,12 +326,17 @@ def read_totals(
     connection: sqlite3.Connection, owner: str | None, *, since: float, until: float, step: float
 ) -> list[PeriodTotal]:
     """Return sums per period of `step` seconds; periods without requests are omitted."""
+    _register_scale(connection)
     rows = connection.execute(_SELECT_TOTALS, (owner, since, until, step)).fetchall()
     found: dict[int, PeriodTotal] = {}
     for slot, *row in rows:
         total = _to_total(row, since + slot * step)
         found[slot] = _add_totals(found[slot], total) if slot in found else total
     return list(found.values())
+
+
+def _register_scale(connection: sqlite3.Connection) -> None:
+    connection.create_function("max_scale", 2, max_scale, deterministic=True)
 
 
 def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:

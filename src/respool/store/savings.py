@@ -8,13 +8,14 @@ Before a provider has reported, tokens are estimated and have a range.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..pricing import Usage, format_dollars
-from ..tokens import ESTIMATE_RANGES, tokenizer_family
+from ..tokens import ESTIMATE_RANGES, MAX_SCALES, tokenizer_family
 from .base import PeriodTotal, RequestRecord
 
 
@@ -27,13 +28,19 @@ class StatedTokens(Struct, frozen=True, gc=False):
     is_measured: bool  # the provider has reported its prompt
 
 
-def state_tokens(
-    before: int, saved: int, usage: Usage | None, *, is_observed: bool
-) -> StatedTokens:
-    """The tokens of a request as every face states them.
+@lru_cache(1024)
+def max_scale(format: str, model: str) -> int:
+    """The most that a provider's count scales a saving of this model, in thousandths."""
+    return MAX_SCALES[tokenizer_family(format, model)]
 
-    What the provider counts beyond respool's count is mostly hidden reasoning and framing, of which
-    nothing was taken out: a larger count enlarges the prompt, but not the saving.
+
+def state_tokens(
+    before: int, saved: int, usage: Usage | None, *, is_observed: bool, limit: int = 1000
+) -> StatedTokens:
+    """The tokens of a request as every face states them; `limit` is its `max_scale`.
+
+    What the provider counts far beyond respool's count is hidden reasoning and framing, of which
+    nothing was taken out: it enlarges the prompt, but not the saving.
 
     >>> state_tokens(3_000, 1_000, Usage(input=1_000), is_observed=False)
     StatedTokens(before=1500, after=1000, saved=500, is_measured=True)
@@ -42,8 +49,8 @@ def state_tokens(
     prompt = 0 if usage is None else usage.prompt
     if sent <= 0 or prompt <= 0:
         return StatedTokens(before, before - saved, saved, is_measured=False)
-    if prompt < sent:  # whole tokens, towards zero: as SQLite divides
-        saved = abs(saved) * prompt // sent * (1 if saved > 0 else -1)
+    scaled = abs(saved) * min(1000 * prompt, limit * sent) // (1000 * sent)
+    saved = scaled if saved > 0 else -scaled  # towards zero: as SQLite divides
     before = prompt if is_observed else prompt + saved
     return StatedTokens(before, before - saved, saved, is_measured=True)
 
@@ -58,16 +65,21 @@ def state_record(record: RequestRecord) -> RequestRecord:
 
 def _stated(record: RequestRecord) -> StatedTokens:
     is_observed = record.mode == "observed"
-    return state_tokens(record.tokens_before, record.saved, record.usage, is_observed=is_observed)
+    limit = max_scale(record.format, record.model)
+    return state_tokens(
+        record.tokens_before, record.saved, record.usage, is_observed=is_observed, limit=limit
+    )
 
 
-# The same in SQL, for sums over many records; r is the table of requests.
+# The same in SQL, for sums over many records; r is the table of requests, and `max_scale` is
+# registered as a function of the connection.
 _PROMPT = "(coalesce(r.input, 0) + coalesce(r.cache_read, 0) + coalesce(r.cache_write, 0))"
 _SENT = "(CASE r.mode WHEN 'observed' THEN r.tokens_before ELSE r.tokens_before - r.saved END)"
 _IS_MEASURED = f"({_PROMPT} > 0 AND {_SENT} > 0)"
 SAVED_SQL = (
-    f"(CASE WHEN {_IS_MEASURED} AND {_PROMPT} < {_SENT}"
-    f" THEN r.saved * {_PROMPT} / {_SENT} ELSE r.saved END)"
+    f"(CASE WHEN {_IS_MEASURED} THEN r.saved"
+    f" * min(1000 * {_PROMPT}, max_scale(r.format, r.model) * {_SENT}) / (1000 * {_SENT})"
+    " ELSE r.saved END)"
 )
 BEFORE_SQL = (
     f"(CASE WHEN NOT {_IS_MEASURED} THEN r.tokens_before WHEN r.mode = 'observed' THEN {_PROMPT}"
