@@ -51,7 +51,7 @@ def saving_of_conversation(store: SQLiteStore, conversation: ConversationSummary
 def savings_by_model(store: SQLiteStore, since: float) -> dict[str, Saving]:
     """Savings by model since a time, the largest saving first."""
     found: dict[str, list[Saving]] = {}
-    for conversation in _conversations_since(store, since):
+    for conversation in conversations_since(store, since):
         for record in store.requests(
             conversation.name,
             conversation.owner,
@@ -63,7 +63,7 @@ def savings_by_model(store: SQLiteStore, since: float) -> dict[str, Saving]:
     return dict(sorted(sums.items(), key=lambda one: (-one[1].money, -one[1].tokens, one[0])))
 
 
-def _conversations_since(store: SQLiteStore, since: float) -> Iterable[ConversationSummary]:
+def conversations_since(store: SQLiteStore, since: float) -> Iterable[ConversationSummary]:
     """Conversations with a request since a time, page by page."""
     behind: tuple[float, int] | None = None
     while page := store.conversations(None, behind=behind, limit=_CONVERSATIONS_PER_PAGE):
