@@ -198,8 +198,8 @@ def add_savings(savings: Iterable[Saving]) -> Saving:
 def describe_saving(saving: Saving) -> str:
     """Describe a saving in a few words: money, or tokens where no price is known.
 
-    >>> describe_saving(Saving(requests=1, money=0.5, bill=2.0, tokens=100, tokens_before=500))
-    'saved $0.50 (25 %)'
+    >>> describe_saving(Saving(requests=1, money=1.5, bill=6.0, tokens=100, tokens_before=500))
+    'saved $1.50 (25 %)'
     """
     if saving.is_priced:
         return f"{_money_words(saving)}{_brackets(_money_share(saving))}"
@@ -210,8 +210,8 @@ def describe_saving(saving: Saving) -> str:
 def state_saving(saving: Saving) -> str:
     """State a saving in full: money and its share of the bill, then tokens.
 
-    >>> state_saving(Saving(requests=1, money=0.5, bill=2.0, tokens=100, tokens_before=500))
-    'saved $0.50, 25 % of a bill of $2.00; 100 of 500 tokens (20 %)'
+    >>> state_saving(Saving(requests=1, money=1.5, bill=6.0, tokens=100, tokens_before=500))
+    'saved $1.50, 25 % of a bill of $6.00; 100 of 500 tokens (20 %)'
     """
     verb, amount, of = _token_words(saving)
     of_or_to = "of" if verb.endswith("saved") else "to"
