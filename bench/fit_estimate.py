@@ -1,10 +1,12 @@
-"""Fit the token estimate to o200k on recorded sessions, and say how good it is.
+"""Fit the token estimate to o200k and to reported usage, and say how good it is.
 
-    python bench/fit_estimate.py [CORPUS] [--families]
+    python -m bench.fit_estimate [CORPUS] [--families]
 
 CORPUS (default: ../shared/corpus beside the repository) holds one .jsonl.gz for each agent and
-repository. Weights are fitted on some repositories and judged on the others. Nothing is written:
-the weights printed are copied by hand into src/respool/tokens.py.
+repository. OpenAI's weights are fitted to o200k on some repositories and judged on the others. With
+--families those of the other families are fitted to the growth of prompts that providers reported,
+and judged on owners that they were not fitted to; this needs the dependency group `fit`. Nothing is
+written: the weights printed are copied by hand into src/respool/tokens.py.
 """
 
 from __future__ import annotations
@@ -12,15 +14,30 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from respool import tokens
+from respool.providers.registry import PROVIDERS
+from respool.replay.reconciliation import drops_reasoning
+from respool.sessions.readers import READERS, read_file
+from respool.sessions.session import RecordedRequest, RecordedSession
+from respool.shapes.content_kind import classify
+from respool.shapes.excerpt import is_numbered
+from respool.tokens import TokenizerFamily
+from respool.transcript import Part
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float64]
 
 Record = dict[str, Any]
 
@@ -31,7 +48,7 @@ TESTED_ON = frozenset(
 )
 LONG = 50  # tokens; a shorter part matters little, and one token more is many per cent of it
 MEMBERS = tuple(members for name, members, _ in tokens.CLASSES if name)
-FITTED = 7  # the first classes: recorded sessions hold enough of them; SAMPLES give the others
+FITTED = 12  # the first classes: recorded sessions hold enough of them; SAMPLES give the others
 
 # Our own sentences: the recorded sessions are in English.
 SAMPLES = {
@@ -63,7 +80,9 @@ def main() -> int:
     """Read, fit, judge, print."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
-    arguments.add_argument("--families", action="store_true", help="only the factors by family")
+    arguments.add_argument(
+        "--families", action="store_true", help="the other families, by reported usage"
+    )
     given = arguments.parse_args()
     files = sorted(given.corpus.glob("*.jsonl.gz"))
     if not files:
@@ -210,12 +229,12 @@ def print_weights(fitted: list[float]) -> None:
     """The weights fitted now beside those that ship."""
     print("hundredths of a token   fitted   shipped")
     for (name, _, shipped), weight in zip(tokens.CLASSES, fitted, strict=False):
-        print(f"  {name:20} {100 * weight:8.1f} {shipped:8}")
+        print(f"  {name:20} {100 * weight:8.1f} {shipped[0]:8}")
 
 
 def print_errors(samples: list[Sample], fitted: list[float]) -> None:
     """Errors of the shipped weights, of those fitted now, and of characters / 4."""
-    shipped = [each / 100 for name, _, each in tokens.CLASSES if name]
+    shipped = [each[0] / 100 for name, _, each in tokens.CLASSES if name]
     seen = [one for one in samples if one.repository not in TESTED_ON]
     unseen = [one for one in samples if one.repository in TESTED_ON]
     print(f"\n{'absolute error, %':46} parts   tokens median   p90 | {LONG}+: median   p90  bias")
@@ -262,102 +281,228 @@ def print_speed(seconds: dict[str, float]) -> None:
     )
 
 
-# --- factors by family -------------------------------------------------------------------------
+# --- families ----------------------------------------------------------------------------------
+
+FAMILIES: dict[TokenizerFamily, tuple[float, float]] = {
+    # Factor to OpenAI's weights, which the fit starts from, and how strongly it keeps to them:
+    # more where fewer owners and alphabets are recorded.
+    "claude": (1.5, 1e-5),
+    "claude-to-4.6": (1.15, 1e-5),
+    "gemini": (1.05, 1e-3),
+    "other": (1.0, 1e-3),
+}
+FORMER = {"claude": 1.65, "claude-to-4.6": 1.25, "gemini": 1.25, "other": 1.1}  # one factor each
+FOLDS = 6
+FRAMED = (25.0, 50.0, 30.0)  # tokens around a result, a call and a user's text, to start from
+MAX_FRAMED = (120.0, 150.0, 200.0)
+JUDGED = 300  # tokens; a shorter growth is mostly framing
+_TRIPLE = re.compile(rb"[0-9]{3}")
+DIGIT_AT = next(at for at, (name, _, _) in enumerate(tokens.CLASSES) if name == "DIGIT")
+KINDS = {"hits": "search hits", "page": "prose", "test": "test run", "edit": "edited file"}
 
 
 class Growth(NamedTuple):
-    """Growth of one prompt over the previous: the provider's count and o200k's."""
+    """Growth of one prompt over the previous one: tokens reported, and counts of its text."""
 
-    model: str
-    billed: int
-    answered: int  # o200k tokens of the answer, without reasoning
-    returned: int  # o200k tokens of the results
+    repository: str
+    family: TokenizerFamily
+    tokens: int  # reported, without an answer of known length
+    chars: int
+    counts: tuple[int, ...]  # of characters by class; of threes of digits; of pieces with framing
+    kind: str  # of its result; empty: there is none, or several
+
+    @property
+    def owner(self) -> str:
+        """The owner of the repository."""
+        return self.repository.partition("/")[0]
 
 
 def print_families(files: list[Path]) -> None:
-    """Tokens that providers counted for results, as a ratio to o200k, by model and family."""
-    ratios: dict[str, list[float]] = defaultdict(list)
+    """Weights of each family, and their errors on other owners by kind of text."""
+    found: dict[str, list[Growth]] = defaultdict(list)
     for file in files:
-        reader = {"claude-code": claude_growth, "openai-chat": chat_growth}.get(
-            file.name.partition("__")[0]
-        )
-        for session in sessions(file) if reader else ():
-            for growth in reader(session) if reader else ():
-                if growth.returned >= 1000 and growth.returned >= 4 * growth.answered:
-                    family = tokens.tokenizer_family("", growth.model)
-                    said = growth.answered * tokens.PERMILLE[family] / 1000
-                    ratio = (growth.billed - said) / growth.returned
-                    ratios[growth.model].append(ratio)
-                    ratios[f"family {family}"].append(ratio)
-    for name, found in sorted(ratios.items()):
-        found.sort()
-        low, high = found[len(found) // 10], found[len(found) * 9 // 10]
-        print(
-            f"{name:32} n {len(found):4}  median {median(found):.2f}  p10-p90 {low:.2f}-{high:.2f}"
-        )
+        repository = file.name.partition("__")[2].removesuffix(".jsonl.gz").replace("+", "/")
+        for session in read_file(file, READERS):
+            for growth in growths(session, repository):
+                found[growth.family].append(growth)
+    for family, (factor, hold) in FAMILIES.items():
+        fit = FamilyFit(found[family], factor, hold)
+        print_fit(family, fit)
+        print_kinds(family, fit)
 
 
-def claude_growth(session: Record) -> Iterator[Growth]:
-    """From Claude Code's records: usage of consecutive answers, results between them."""
-    answer, before = "", 0  # the id of the last answer, and its prompt's tokens
-    said: list[str] = []
-    back: list[str] = []
-    hidden = True  # something between the two answers is not in the text: reasoning, images
-    for record in session["messages"]:
-        message = as_record(record.get("message"))
-        if record.get("isSidechain") or not message:
+def growths(session: object, repository: str) -> Iterator[Growth]:
+    """The growths of a session's prompts, of which the record has all text."""
+    if not isinstance(session, RecordedSession):
+        return
+    codec = PROVIDERS[session.format].codec
+    for sent, after in zip(session.requests, session.requests[1:], strict=False):
+        family = tokens.tokenizer_family(session.format, sent.model)
+        if sent.model != after.model or not sent.model or family == "openai":
             continue
-        usage = as_record(message.get("usage"))
-        if usage and message.get("id") != answer:
-            if back and not hidden:
-                yield Growth(message["model"], prompt(usage) - before, o200k(said), o200k(back))
-            answer, before = message.get("id") or "", prompt(usage)
-            said, back, hidden = [], [], False
-        found: set[str] = set()
-        collect(message.get("content"), found)
-        (said if usage else back).extend(found)
-        hidden |= bool(record.get("isCompactSummary")) or has_hidden(message.get("content"))
+        said: list[Part] = []
+        came: list[Part] = []
+        for message in session.messages[sent.cut : after.cut]:
+            (said if codec.is_model_made(message) else came).extend(codec.decode(0, message))
+        growth = growth_of(sent, after, said, came)
+        if growth is not None:
+            yield Growth(repository, family, *growth)
 
 
-def has_hidden(content: Any) -> bool:
-    """Check for reasoning or images, which have no text."""
-    if not isinstance(content, list):
-        return False
-    blocks = [as_record(block) for block in cast(list[Any], content)]
-    kinds = {block.get("type") for block in blocks}
-    return bool(kinds & {"thinking", "redacted_thinking", "image"}) or any(
-        has_hidden(block.get("content")) for block in blocks
+def growth_of(
+    sent: RecordedRequest, after: RecordedRequest, said: list[Part], came: list[Part]
+) -> tuple[int, int, tuple[int, ...], str] | None:
+    """Tokens, characters, counts and kind of a growth; None if the record lacks some of it."""
+    if sent.usage is None or after.usage is None:
+        return None
+    has_user_text = any(part.kind == "text" for part in came)
+    if any(part.kind in ("media", "opaque") for part in (*said, *came)):
+        return None
+    if has_user_text and drops_reasoning(sent.model):
+        return None
+    calls = sum(part.kind == "call" for part in said)
+    answer = sum(tokens.part_tokens(part, tokens.EstimateCounter()) for part in said)
+    growth = after.usage.prompt - sent.usage.prompt
+    parts = came
+    if sent.usage.output >= max(answer + 4 * calls, 1):  # all of the answer was counted
+        growth, calls = growth - sent.usage.output, 0
+    elif any(part.kind == "reasoning" for part in said):
+        return None
+    else:
+        parts = [*came, *said]
+    texts = [part.text for part in parts if part.text]
+    texts += [part.name for part in parts if part.kind == "call" and part.name]
+    chars = sum(map(len, texts))
+    if chars < 150 or not 100 <= growth < 80_000 or not 0.05 < growth / chars < 3:
+        return None
+    results = [part.text or "" for part in came if part.kind == "result"]
+    pieces = (len(results), calls, sum(part.kind == "text" for part in came))
+    return growth, chars, (*text_counts(texts), *pieces), kind_of(results, chars)
+
+
+def text_counts(texts: list[str]) -> tuple[int, ...]:
+    """Characters of each class in some texts, and threes of digits."""
+    by_class = (sum(column) for column in zip(*map(features, texts), strict=True))
+    threes = sum(len(_TRIPLE.findall(text.encode("utf-8", "surrogatepass"))) for text in texts)
+    return (*by_class, threes)
+
+
+def kind_of(results: list[str], chars: int) -> str:
+    """The kind of the result that most of a growth's text is; empty if none is."""
+    largest = max(results, key=len, default="")
+    if len(largest) <= 0.8 * chars:
+        return ""
+    if is_numbered(largest):
+        return "line-numbered file"
+    kind = classify(largest, None)
+    return KINDS.get(kind, kind)
+
+
+class FamilyFit:
+    """Weights of one family, and predictions for each owner from the others."""
+
+    def __init__(self, found: list[Growth], factor: float, hold: float) -> None:
+        import numpy as np
+
+        self.growths = found
+        openai = np.array([each[0] / 100 for name, _, each in tokens.CLASSES if name])
+        highest = np.array(
+            [1.0 if members[0] < 128 else 2.5 for name, members, _ in tokens.CLASSES if name]
+        )
+        self._start = np.concatenate([np.minimum(openai * factor, highest), [0.0], FRAMED])
+        self._highest = np.concatenate([highest, [1.0], MAX_FRAMED])
+        spread = np.concatenate([np.maximum(self._start[: len(openai)], 0.05), [0.5], FRAMED])
+        self._penalty = hold / spread**2
+        self.counts = np.array([one.counts for one in found], float)
+        self.counts[:, DIGIT_AT] -= self.counts[:, len(openai)]  # one of three is free, or cheaper
+        self.tokens = np.array([one.tokens for one in found], float)
+        sizes = Counter(one.repository for one in found)
+        self.share = np.array([1 / max(20, sizes[one.repository]) for one in found])
+        self.predicted = self._held_out()
+        self.weights = self._fitted(np.ones(len(found), bool))
+        one_factor = np.concatenate([openai, openai[DIGIT_AT : DIGIT_AT + 1], [0] * 3])
+        self.former = self.counts @ one_factor
+
+    def _held_out(self) -> Vector:
+        """Predictions for each owner, from the others."""
+        import numpy as np
+
+        owners = [name for name, _ in Counter(one.owner for one in self.growths).most_common()]
+        fold = {name: at % FOLDS for at, name in enumerate(owners)}
+        at = np.array([fold[one.owner] for one in self.growths])
+        predicted = np.zeros(len(self.growths))
+        for held in range(min(FOLDS, len(owners))):
+            predicted[at == held] = self.counts[at == held] @ self._fitted(at != held)
+        return predicted
+
+    def _fitted(self, chosen: NDArray[np.bool_]) -> Vector:
+        """Weights with the least sum of absolute errors / √tokens, between nothing and a token."""
+        import numpy as np
+
+        counts, real, share = self.counts[chosen], self.tokens[chosen], self.share[chosen]
+        weights, importance = self._start.copy(), share / real
+        for _ in range(12):
+            gram = (counts * importance[:, None]).T @ counts
+            target = (counts * importance[:, None]).T @ real
+            penalty = self._penalty * (importance * real * real).sum()
+            gram[np.diag_indices(len(gram))] += penalty
+            target += penalty * self._start
+            for _ in range(200):
+                for at, row in enumerate(gram):
+                    if row[at]:
+                        better = weights[at] + (target[at] - row @ weights) / row[at]
+                        weights[at] = min(self._highest[at], max(0.0, better))
+            errors = np.abs(real - counts @ weights)
+            importance = share / np.sqrt(real) / np.maximum(errors, 0.02 * real)
+        return weights
+
+
+def print_fit(family: TokenizerFamily, fit: FamilyFit) -> None:
+    """The weights fitted now beside those that ship."""
+    at = tokens.FAMILIES.index(family)
+    owners, repositories = ({getattr(g, of) for g in fit.growths} for of in ("owner", "repository"))
+    print(
+        f"\n{family}: {len(fit.growths):,} growths, {len(repositories)} repositories, "
+        f"{len(owners)} owners"
     )
+    names = [name for name, _, _ in tokens.CLASSES if name]
+    shipped: list[int | str] = [each[at] for name, _, each in tokens.CLASSES if name]
+    for name, weight, ships in zip(
+        [*names, "third digit", "a result", "a call", "a user's text"],
+        fit.weights,
+        [*shipped, 0, "", "", ""],
+        strict=True,
+    ):
+        print(f"  {name:14} {100 * weight:8.0f} {ships:>8}")
 
 
-def chat_growth(session: Record) -> Iterator[Growth]:
-    """From chat messages that carry their response: prompts of consecutive answers."""
-    answer, before = -1, 0  # the last answer's position, and its prompt's tokens
-    messages = session["messages"]
-    for at, message in enumerate(messages):
-        response = as_record(as_record(message.get("extra")).get("response"))
-        usage = as_record(response.get("usage"))
-        if message.get("role") != "assistant" or not usage:
-            continue
-        tokens_now = int(usage["prompt_tokens"])
-        if answer >= 0 and at - answer == 2:
-            said, back = set[str](), set[str]()
-            collect(messages[answer].get("content"), said)
-            collect(messages[at - 1].get("content"), back)
-            model = str(response.get("model"))
-            yield Growth(model, tokens_now - before, o200k([*said]), o200k([*back]))
-        answer, before = at, tokens_now
+def print_kinds(family: TokenizerFamily, fit: FamilyFit) -> None:
+    """Errors by kind of text, with one factor for a family and with weights of its own."""
+    import numpy as np
+
+    framing = np.array(fit.counts[:, -3:] @ fit.weights[-3:])
+    former = fit.former * FORMER[family] + framing
+    print(f"  {'error in %':20} {'growths':>8}   one factor: median   p90  bias |   now")
+    kinds = sorted({one.kind for one in fit.growths if one.kind} - {"other"})
+    for kind in ("", *kinds, "other"):
+        chosen = np.array([
+            kind in ("", one.kind) and bool(one.kind) and one.tokens >= JUDGED
+            for one in fit.growths
+        ])  # fmt: skip
+        if chosen.sum() >= 10:
+            sides = " | ".join(
+                told(values[chosen], fit.tokens[chosen]) for values in (former, fit.predicted)
+            )
+            print(f"  {kind or 'all results':20} {chosen.sum():8}   {sides}")
 
 
-def prompt(usage: Record) -> int:
-    """All tokens of a prompt, read from the cache or not."""
-    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return sum(usage.get(key) or 0 for key in keys)
+def told(predicted: Vector, real: Vector) -> str:
+    """Median and ninth tenth of the absolute errors, and the median error."""
+    import numpy as np
 
-
-def o200k(texts: list[str]) -> int:
-    """The exact count of several texts."""
-    return sum(tokens.ExactCounter().count(text) for text in texts)
+    off = 100 * (predicted / real - 1)
+    median_error, high = np.quantile(np.abs(off), [0.5, 0.9])
+    return f"{median_error:6.1f} {high:6.1f} {np.median(off):+6.1f}"
 
 
 if __name__ == "__main__":

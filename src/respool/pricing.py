@@ -309,7 +309,7 @@ class Growth(Struct, frozen=True, array_like=True, gc=False):
     """Growth of a prompt over the previous one, without framing and known output."""
 
     model: str
-    counted: int  # by the o200k counter
+    counted: int  # by the model's counter
     reported: int  # by the provider
 
     @property

@@ -23,10 +23,13 @@ from click.testing import CliRunner, Result
 import respool
 from respool.cli import main
 from respool.cli.replay_screen import left_out_lines, show_replay
+from respool.proxy.auth import keyed_hash
 from respool.replay.result import SkippedSource
 from respool.replay.totals import conversation_count
+from respool.store import SQLiteStore
 from tests.replay.results import sample
 from tests.replay.transcripts import START, claude_code, codex, collection, requests
+from tests.store.support import record
 
 HOME = Path(respool.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
@@ -84,6 +87,72 @@ def _anthropic(id: str, arguments: Any, result: str) -> list[dict[str, Any]]:
 
 
 _exchange = {"openai-chat": _chat, "anthropic": _anthropic}
+
+
+OWNER = "0" * 32
+
+
+def proxied(path: Path, session: str) -> None:
+    """A store with two requests of a session, as the proxy writes them."""
+    hashed = keyed_hash(OWNER.encode(), "session", session.encode())
+    store = SQLiteStore(path)
+    for at in range(2):
+        assert store.record(
+            record(f"r{at}", owner=OWNER, session=hashed, cost_before=0.5, cost_after=0.4)
+        )
+    store.close()
+
+
+class TestSessionsThatWentThroughRespool:
+    def test_saved_and_would_have_saved(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        folder = tmp_path / "logs"
+        folder.mkdir()
+        claude_code(folder / "a.jsonl", 12, id="went", result=3_000)
+        claude_code(folder / "b.jsonl", 12, id="did-not", result=3_000)
+        monkeypatch.setenv("RESPOOL_STORE", str(tmp_path / "respool.db"))
+        assert "went through" not in run("--policy", "mask-1", str(folder)).stdout
+        proxied(tmp_path / "respool.db", "went")
+        shown = run("--policy", "mask-1", str(folder)).stdout
+        assert "1 conversation went through respool, which saved $0.2000 (20 %).\n" in shown
+        assert re.search(
+            r"^In the other one, mask-1 would have (saved|cost) \$", shown, re.MULTILINE
+        )
+        answer = told("--policy", "mask-1", str(folder))
+        assert {one["id"]: one["proxied"] for one in answer["sessions"]} == {
+            "went": True,
+            "did-not": False,
+        }
+        assert answer["proxied"]["conversations"] == 1
+        assert answer["proxied"]["saving"]["saved_usd"] == pytest.approx(0.2)
+        page = run("--policy", "mask-1", "--html", "-", str(folder)).stdout
+        assert answer["proxied"]["stated"] in page
+
+    def test_a_store_that_cannot_be_read_is_no_obstacle(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        (tmp_path / "respool.db").write_bytes(b"x" * 5_000)
+        monkeypatch.setenv("RESPOOL_STORE", str(tmp_path / "respool.db"))
+        result = run("--policy", "mask-1", str(claude_code(tmp_path / "a.jsonl")))
+        assert (result.exit_code, "went through" in result.stdout) == (0, False)
+
+
+class TestInvalid:
+    def test_what_the_provider_had_answered_is_set_apart(self, tmp_path: Path):
+        """A call in the record has no result, and the conversation went on all the same."""
+        bodies = history("anthropic")
+        lone = {"type": "tool_use", "id": "lost", "name": "bash", "input": {}}
+        broken = [{"role": "assistant", "content": [lone]}, {"role": "user", "content": "Go on."}]
+        bodies = [
+            {**body, "messages": [body["messages"][0], *broken, *body["messages"][1:]]}
+            for body in bodies
+        ]
+        bodies.append({**bodies[-1], "messages": [*bodies[-1]["messages"], *broken]})
+        file = requests(tmp_path / "log.jsonl", bodies)
+        none, mask = told("--policy", "mask-1", str(file))["totals"]
+        assert none["disputed"] == mask["disputed"] == 3
+        assert none["invalid"] == mask["invalid"] == 1  # nobody knows whether the last was answered
+        shown = " ".join(run("--policy", "mask-1", str(file)).stdout.split())
+        assert "finds 3 recorded requests wrong that the provider had answered" in shown
 
 
 class TestFigures:

@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from respool.cli.run import SHORT, RunLog, child_environment
+from respool.pricing import Usage
 from respool.proxy.billing import RunTotals
 from respool.proxy.log import CompactionSummary, LogEntry
 from respool.store import RequestRecord
@@ -142,13 +143,14 @@ def test_requests_go_through_to_where_they_went_before(tmp_path: Path, observe: 
     assert shorter != observe
     last = said.splitlines()[-1]
     found = re.search(
-        r"respool: 4 requests; ([\d,]+) tokens (.*) sent as ([\d,]+) \(\d+ % less\)", last
+        r"respool: 4 requests; (.*)(?:saved|cost) \$[\d.]+.*, \d+ % of a bill of \$[\d.]+; "
+        r"(?:about )?([\d,]+) of ([\d,]+) tokens \(\d+ %",  # the agent may leave before usage comes
+        last,
     )
     assert found, said
-    before, after = (int(found[at].replace(",", "")) for at in (1, 3))
-    assert 0 < after < before
-    assert found[2] == ("would have been" if observe else "were")
-    assert "by the provider's own counts" in last
+    saved, before = (int(found[at].replace(",", "")) for at in (2, 3))
+    assert 0 < saved < before
+    assert found[1] == ("would have " if observe else "")
     assert last.endswith("; respool serve shows the dashboard again")
 
 
@@ -468,27 +470,52 @@ def record(**given: Any) -> RequestRecord:
 
 def test_the_summary_says_what_happened():
     sums = RunTotals()
-    sums.add(record(tokens_before=1000, tokens_after=600, cost_before=2.0, cost_after=1.5))
-    sums.add(record(tokens_before=3000, tokens_after=1400, fallback="late: over 3 s"))
-    sums.add(record(status=529, tokens_before=0, tokens_after=0))
-    assert sums.sentences(observed=False) == [
+    reported = {"usage": Usage(input=600), "cost_before": 2.0, "cost_after": 1.5}
+    sums.add(record(tokens_before=1000, saved=400, **reported))
+    sums.add(record(tokens_before=3000, saved=1600, usage=Usage(input=1400), fallback="late: 3 s"))
+    sums.add(record(status=529))
+    assert sums.sentences() == [
         "3 requests, 1 of them not answered well",
-        "4,000 tokens were sent as 2,000 (50 % less)",
-        "$1.50 in place of $2.00 (of 1 request) by the provider's own counts",
-        "1 fallback (mostly late: over 3 s)",
+        "saved $0.5000, 25 % of a bill of $2.00; 2,000 of 4,000 tokens (50 %) (priced: 1 request)",
+        "1 fallback (mostly late: 3 s)",
     ]
-    assert sums.sentences(observed=True)[1:3] == [
-        "4,000 tokens would have been sent as 2,000 (50 % less)",
-        "$2.00 by the provider's own counts, which would have been $1.50 (of 1 request)",
-    ]
+
+
+def test_the_summary_of_a_run_that_was_observed():
+    sums = RunTotals()
+    sums.add(
+        record(
+            mode="observed",
+            tokens_before=1000,
+            saved=400,
+            usage=Usage(input=1000),
+            cost_before=2.0,
+            cost_after=1.5,
+        )
+    )
+    assert sums.sentences()[1] == (
+        "would have saved $0.5000, 25 % of a bill of $2.00; 400 of 1,000 tokens (40 %)"
+    )
+
+
+def test_until_usage_is_reported_the_summary_has_a_range():
+    sums = RunTotals()
+    sums.add(record(tokens_before=1000, saved=400, model="claude-opus-4-8"))
+    assert sums.sentences()[1] == "saved about 400 of 1,000 tokens (40 %; 380 to 500)"
+    sums.add(record(tokens_before=1000, saved=400, model="claude-opus-4-8", usage=Usage(input=300)))
+    assert sums.sentences()[1] == "saved about 600 of 1,500 tokens (40 %; 580 to 700)"
+
+
+def test_what_o200k_counts_needs_no_range():
+    sums = RunTotals()
+    sums.add(record(format="openai-chat", model="gpt-5", tokens_before=1000, saved=400))
+    assert sums.sentences()[1] == "saved 400 of 1,000 tokens (40 %)"
 
 
 def test_the_summary_does_not_call_more_less():
     sums = RunTotals()
-    sums.add(record(tokens_before=1000, tokens_after=1002))
-    assert sums.sentences(observed=False)[1] == "1,000 tokens were sent as 1,002 (0 % less)"
-    sums.add(record(tokens_before=0, tokens_after=48))
-    assert sums.sentences(observed=False)[1] == "1,000 tokens were sent as 1,050 (5 % more)"
+    sums.add(record(tokens_before=1000, saved=-50, usage=Usage(input=1050)))
+    assert sums.sentences()[1] == "added 50 to 1,000 tokens (5 %)"
 
 
 def test_without_the_extra_it_says_what_is_missing():

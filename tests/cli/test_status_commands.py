@@ -92,7 +92,7 @@ class TestStats:
         saved = sum(slot["cost_before"] - slot["cost_after"] for slot in slots)
         assert saved > 0
         assert shown["total"]["saved_usd"] == pytest.approx(saved)
-        assert shown["total"]["saved_usd"] == pytest.approx(told.cost_before - told.cost_after)
+        assert shown["total"]["saved_usd"] == pytest.approx(told.saving.money)
         assert shown["total"]["requests"] == shown["all"]["requests"] == 7
         assert shown["total"]["tokens_saved"] == sum(slot["saved"] for slot in slots)
         assert {one["model"]: one["requests"] for one in shown["models"]} == {
@@ -131,7 +131,7 @@ class TestStats:
         lines = run("stats").output.splitlines()
         assert lines[0] == (
             "In the last 7 days, respool saved $3.25, 49 % of a bill of $6.60; "
-            "2,400 tokens in 6 requests. "
+            "2,400 of 4,800 tokens (50 %) in 6 requests. "
             "Beside that, 1 request only observed would have saved $1.00. "
             "No price is known for 1 request."
         )
@@ -151,11 +151,14 @@ class TestStats:
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
-            ({"cost_before": 0.1, "cost_after": 0.3}, "respool cost $0.2000 more, -200 % of"),
-            ({"cost_before": None, "cost_after": None}, "respool saved 600 tokens in 1 request."),
+            ({"cost_before": 0.1, "cost_after": 0.3}, "respool cost $0.2000 more, 200 % of"),
+            (
+                {"cost_before": None, "cost_after": None},
+                "respool saved 600 of 1,000 tokens (60 %) in 1 request.",
+            ),
             (
                 {"mode": "observed"},
-                "respool would have saved $0.2500, 50 % of a bill of $0.5000; 600 tokens",
+                "respool would have saved $0.2500, 50 % of a bill of $0.5000; 240 of 400 tokens",
             ),
         ],
     )
@@ -168,7 +171,7 @@ class TestStats:
         assert run("stats").output == (
             "In the last 7 days, no request was recorded.\n"
             "Of all that is recorded, respool saved $0.2500, 50 % of a bill of $0.5000; "
-            "600 tokens in 1 request.\n"
+            "600 of 1,000 tokens (60 %) in 1 request.\n"
         )
 
     @pytest.mark.parametrize("made", [False, True])
@@ -296,8 +299,8 @@ class TestStatus:
         since = last_periods("week", datetime.now().date(), 1)[0][0]
         week = sum(one.time >= midnight(since) for one in sample())
         assert told["saved"]["week"]["requests"] == week
-        assert lines[2] == "  Today      saved $0.2500"
-        assert lines[4] == "  In all     saved $4.25"
+        assert lines[2] == "  Today      saved $0.2500 (42 %)"
+        assert lines[4] == "  In all     saved $4.25 (29 %)"
         assert f"{path}: " in lines[6]
         assert lines[6].endswith(" kB, healthy")
         assert f"not listening on {url} (Connection refused); respool serve starts" in lines[5]
@@ -384,8 +387,8 @@ class TestStatusline:
         [
             ({}, "respool saved $0.2500 (50 %) today\n"),
             ({"mode": "observed"}, "respool would have saved $0.2500 (50 %) today\n"),
-            ({"cost_after": 0.6}, "respool cost $0.1000 more today\n"),
-            ({"cost_before": None, "cost_after": None}, "respool saved 600 tokens today\n"),
+            ({"cost_after": 0.6}, "respool cost $0.1000 more (20 %) today\n"),
+            ({"cost_before": None, "cost_after": None}, "respool saved 600 tokens (60 %) today\n"),
             ({"saved": 0, "cost_after": 0.5}, "respool saved nothing yet today\n"),
             ({"time": 1e9}, ""),
         ],

@@ -333,7 +333,7 @@ def test_it_is_counted_apart(format: str, policy: Policy) -> None:
 
 @formats
 def test_it_never_makes_a_budget_fail(format: str) -> None:
-    steps = repeats(3, "and so on, one word behind the other; " * 90)
+    steps = repeats(3, "and so on, one word behind the other; " * 99)
     size = counted(format, request(format, "go", *steps))
     assert size > 2_000
     out = run(format, *steps, policy=Policy(passes=(), budget=size + 5, advise=True))

@@ -534,8 +534,9 @@ class TestWhatHappened:
             for end in (1, 2, 3):
                 one.send(*steps[:end])
             one.send(*steps, headers=("x-respool-bypass: 1",))
-            sizes = [x["tokens_before"] for x in only(one)]
             assert only(one)[-1]["fallback"] == "bypassed"
+            (conversation,) = one.store.conversations(None)
+            sizes = [x.tokens_before for x in one.store.requests(conversation.name, None)]
         growth = [after - before for before, after in pairwise(sizes)]
         assert growth[-1] == pytest.approx(growth[0], rel=0.05)
 

@@ -184,7 +184,7 @@ async def a_large_original_is_given_in_pages_that_add_up_to_it(asking: Client, t
 async def history_names_conversations_requests_edits_and_references(asking: Client) -> None:
     listed, remark = said(await asking.call_tool(HISTORY, {}))
     assert [line.split()[0] for line in listed.splitlines()] == ["c2", "c1"]
-    assert "2 requests  2,000 tokens, 600 saved" in listed
+    assert "2 requests  1,400 tokens, 600 saved" in listed
     assert "Name one" in remark
     one, remark = said(await asking.call_tool(HISTORY, {"conversation": "c1"}))
     first, edit, second = one.splitlines()

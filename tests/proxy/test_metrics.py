@@ -21,6 +21,7 @@ from respool.proxy.metrics import (
     Metrics,
 )
 from respool.store import Usage
+from respool.store.savings import state_tokens
 from respool.wire.base import FORMATS
 
 OUTCOMES = [
@@ -87,7 +88,14 @@ def check(found: dict[Any, float], told: list[LogEntry]) -> None:
     assert total(found, "respool_fallbacks_total") == sum(one.fallback != "" for one in about)
     assert total(found, "respool_retries_total") == sum(one.retry != "" for one in about)
     paid = [one for one in about if one.operation == "generate"]
-    assert total(found, "respool_saved_tokens_total") == sum(one.tokens_saved for one in paid)
+    stated = [
+        state_tokens(
+            one.tokens_before, one.tokens_saved, one.usage, is_observed=one.sent == "observed"
+        )
+        for one in paid
+    ]
+    assert total(found, "respool_saved_tokens_total") == sum(one.saved for one in stated)
+    assert total(found, "respool_prompt_tokens_total") == sum(one.before for one in stated)
     reported = [one.usage for one in paid if one.usage is not None]
     assert found[USAGE.name, ("output",)] == sum(one.output for one in reported)
     waited = [one.first_byte_ms for one in told if one.first_byte_ms is not None]

@@ -25,7 +25,7 @@ from respool.replay.recording import DEFAULT_HEAD_TOKENS, infer_cache_lifetime, 
 from respool.replay.result import SessionResult
 from respool.replay.runner import ReplayOptions, choose_measure, replay_session
 from respool.sessions.session import RecordedRequest, RecordedSession
-from respool.tokens import PERMILLE, EstimateCounter, ExactCounter
+from respool.tokens import EstimateCounter, ExactCounter
 from tests.effort import examples
 
 MODEL = "claude-opus-4-7"
@@ -34,7 +34,7 @@ WORDS = "the ledger closes on the last day and its totals are compared line by l
 
 
 def counted(text: str) -> int:
-    return EstimateCounter().count(text)
+    return EstimateCounter("claude").count(text)
 
 
 def conversation(
@@ -126,7 +126,7 @@ def test_a_signature_tells_where_only_an_answers_start_was_counted() -> None:
     session = conversation(12, factor=1.65, hidden=800, started=True)
     evidence = known(session)
     assert evidence.growths == ()  # nothing tells the reasoning from the results
-    assert evidence.scale.factor == PERMILLE["claude"] / 1000
+    assert evidence.scale.factor == 1.0
     assert evidence.scale.tokens_per_thought == pytest.approx(800, rel=0.02)
 
 
@@ -200,7 +200,7 @@ def test_without_usage_the_family_counts() -> None:
     result = replay_session(session, ReplayOptions(("none",)))
     assert result.recorded is None
     assert result.samples == ()
-    first = counted(WORDS * 3) * PERMILLE["claude"] / 1000
+    first = counted(WORDS * 3)
     assert result.scores[0].points[0].tokens == pytest.approx(
         DEFAULT_HEAD_TOKENS["claude-code"] + first, abs=2
     )
@@ -212,12 +212,12 @@ def test_usage_of_zero_teaches_nothing() -> None:
     session = msgspec.structs.replace(session, requests=zero)
     evidence = known(session)
     assert evidence.growths == ()
-    assert evidence.scale.factor == PERMILLE["claude"] / 1000
+    assert evidence.scale.factor == 1.0
     assert replay_session(session, ReplayOptions(("none",))).recorded is None
 
 
 def test_one_request_tells_the_head_only() -> None:
-    session = conversation(1, head=25_000, factor=PERMILLE["claude"] / 1000)
+    session = conversation(1, head=25_000, factor=1.0)
     evidence = known(session)
     assert evidence.growths == ()
     assert evidence.scale.growth_count == 0
@@ -229,12 +229,12 @@ def test_one_request_tells_the_head_only() -> None:
 def test_few_growths_are_kept_and_not_used() -> None:
     evidence = known(conversation(MIN_SAMPLES, factor=1.2))
     assert len(evidence.growths) == MIN_SAMPLES - 1
-    assert evidence.scale.factor == PERMILLE["claude"] / 1000
+    assert evidence.scale.factor == 1.0
 
 
 def test_a_factor_that_is_no_tokenizers_is_not_used() -> None:
     evidence = known(conversation(12, factor=9.0))
-    assert evidence.scale.factor == PERMILLE["claude"] / 1000
+    assert evidence.scale.factor == 1.0
     assert evidence.scale.growth_count == 0
 
 

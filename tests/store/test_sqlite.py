@@ -379,7 +379,7 @@ class TestRecords:
         (conversation,) = store.conversations(OWNER)
         for found in (total, conversation):
             assert (found.refetched, found.loops, found.errors, found.observed) == (1, 2, 1, 1)
-        assert (total.cost_uncached, total.would_saved, total.would_cost) == (3.0, 600, 0.25)
+        assert (total.cost_uncached, total.would_saved, total.would_cost) == (3.0, 240, 0.25)
 
     def test_requests_come_in_order_and_from_a_time_on(self, store: SQLiteStore):
         for at in (3, 1, 2):

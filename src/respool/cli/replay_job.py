@@ -11,26 +11,36 @@ from pathlib import Path
 
 import click
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from ..errors import RespoolError
 from ..plugins import installed_version
 from ..pricing import calibrations
 from ..replay.policies import DEFAULT_POLICIES, NONE, sender_factory
-from ..replay.result import Replay
+from ..replay.result import ProxiedTotal, Replay
 from ..replay.runner import (
     Progress,
     ProgressCallback,
     ReplayOptions,
     RunRequest,
     RunResult,
+    client_session_id,
     estimate_bytes,
     replay_files,
 )
-from ..replay.totals import sum_up
+from ..replay.totals import conversation_count, sum_up
 from ..sessions.readers import READERS, find_transcripts, search_locations, transcripts_below
+from ..store.savings import Saving, add_savings, describe_saving
 from .console import EXIT_UNUSABLE, CommandError, escape_unprintable, pluralize
-from .options import STANDARD_STREAM, display_name, parse_date_or_age, write_bytes
+from .options import (
+    STANDARD_STREAM,
+    display_name,
+    open_recorded_store,
+    parse_date_or_age,
+    write_bytes,
+)
 from .replay_screen import left_out_lines, show_replay
+from .stats import conversations_since, saving_of_conversation
 
 
 @contextmanager
@@ -88,12 +98,66 @@ def run_replay(arguments: ReplayArguments) -> None:
     wanted = _selection(arguments)
     _refuse_unwritable_output(arguments)
     files = _named_files(arguments.paths) if arguments.paths else _local_files(wanted)
+    proxied = read_proxied_sessions()
+    wanted = structs.replace(wanted, is_proxied=proxied)
     found = _replay_files(files, wanted, arguments)
     result = _total_result(found, wanted.options)
+    if proxied is not None:
+        result = structs.replace(result, proxied=_proxied_total(result, proxied))
     _write_result(result, arguments)
     _print_left_out(found, arguments, wanted)
     if _is_unusable(arguments.paths, found):
         click.get_current_context().exit(EXIT_UNUSABLE)
+
+
+class ProxiedSessions(Struct, frozen=True):
+    """Sessions of which the store has records, by the hashes of their ids."""
+
+    owners: tuple[str, ...]
+    savings: dict[str, Saving]  # by the hash
+
+    def __call__(self, session: str) -> bool:
+        """Report whether a session with this id went through respool."""
+        return bool(self.hashes_of(session))
+
+    def hashes_of(self, session: str) -> set[str]:
+        """The hashes that a session has in the store."""
+        from ..proxy.auth import keyed_hash  # lazily: nothing else of the proxy is needed
+
+        id = session.encode("utf-8", "surrogatepass")
+        found = (keyed_hash(owner.encode(), "session", id) for owner in self.owners)
+        return {one for one in found if one in self.savings}
+
+
+def read_proxied_sessions() -> ProxiedSessions | None:
+    """Read which sessions went through respool; None: none did, or the store cannot be read."""
+    savings: dict[str, Saving] = {}
+    owners: set[str] = set()
+    try:
+        with open_recorded_store(None) as store:
+            for one in conversations_since(store, 0.0) if store is not None else ():
+                if one.session and store is not None:
+                    held = savings.get(one.session, Saving())
+                    savings[one.session] = add_savings((held, saving_of_conversation(store, one)))
+                    owners.add(one.owner)
+    except (RespoolError, OSError):
+        return None
+    return ProxiedSessions(tuple(sorted(owners)), savings) if savings else None
+
+
+def _proxied_total(result: Replay, proxied: ProxiedSessions) -> ProxiedTotal | None:
+    """Saving of the replayed sessions that went through respool, by the store's records."""
+    sessions = [one for one in result.sessions if one.proxied]
+    if not sessions:
+        return None
+    ids = {client_session_id(one.id) for one in sessions}
+    hashes = {each for id in ids for each in proxied.hashes_of(id)}
+    saving = add_savings(proxied.savings[one] for one in sorted(hashes))
+    return ProxiedTotal(
+        conversations=conversation_count(sessions),
+        saving=saving.to_dict(),
+        stated=describe_saving(saving),
+    )
 
 
 def _selection(arguments: ReplayArguments) -> RunRequest:

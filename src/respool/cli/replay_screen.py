@@ -21,7 +21,7 @@ from ..replay.result import (
     SessionResult,
     SkippedSource,
 )
-from ..replay.totals import conversation_count, sum_bills
+from ..replay.totals import conversation_count, describe_proxied, sum_bills
 from .console import escape_unprintable, pluralize
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def _headline(replay: Replay) -> Iterator[str]:
     if replay.duplicates:
         repetitions = pluralize(replay.duplicates, "repetition")
         yield f"{repetitions} of requests, as forks and copies of sessions have them, left out."
+    yield from describe_proxied(replay)
 
 
 def _parts(sessions: Sequence[SessionResult]) -> str:
@@ -224,8 +225,17 @@ def _show_policies(console: Console, replay: Replay) -> None:
     )
     for line in (" ".join(tried), *_LEGEND, *(() if money else (_TOKENS_NOTE,))):
         console.print(Text(line, style="dim"))
-    for line in _refetch_lines(replay):
+    for line in (*_disputed_lines(replay), *_refetch_lines(replay)):
         console.print(line)
+
+
+def _disputed_lines(replay: Replay) -> Iterator[str]:
+    """Line on requests that the provider answered although the check finds them wrong."""
+    if count := replay.totals[0].disputed:
+        yield (
+            f"respool's check finds {pluralize(count, 'recorded request')} wrong that the provider "
+            "had answered: a fault of the check or of the transcript, not counted as invalid."
+        )
 
 
 def _refetch_lines(replay: Replay) -> Iterator[str]:

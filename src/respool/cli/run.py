@@ -309,9 +309,9 @@ def _end_lines(
     observe: bool,
 ) -> list[str]:
     """Lines after the end: what stood in the way; last, requests, savings and where to look."""
-    figures = totals.sentences(observed=observe)
-    saved = totals.tokens_before - totals.tokens_after
-    lines = log.sentences(is_little=saved < LITTLE * totals.tokens_before)
+    figures, saving = totals.sentences(), totals.saving
+    saved = saving.would_tokens if observe else saving.tokens
+    lines = log.sentences(is_little=saved < LITTLE * saving.tokens_before)
     if warnings.count:
         lines.append(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"

@@ -8,14 +8,21 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
-from msgspec import Struct
 
 from ..pricing import format_dollars
+from ..store.savings import (
+    Saving,
+    add_savings,
+    format_share,
+    saving_of_record,
+    saving_of_total,
+    state_saving,
+)
 from .console import Table, pluralize, show
 from .options import json_option, open_recorded_store, store_option, to_json
 
 if TYPE_CHECKING:
-    from ..store import ConversationSummary, PeriodTotal, RequestRecord, SQLiteStore
+    from ..store import ConversationSummary, SQLiteStore
 
 Period = Literal["day", "week", "month"]
 
@@ -29,84 +36,6 @@ _ALL_REQUESTS: Final = 2**31
 _CONVERSATIONS_PER_PAGE: Final = 200
 
 
-class Saving(Struct, frozen=True, kw_only=True):
-    """Sums of some requests, as the dashboard and `respool run` state them."""
-
-    requests: int = 0
-    observed: int = 0  # requests that were measured but not changed
-    unpriced: int = 0  # answered requests of unknown cost
-    tokens_before: int = 0
-    tokens: int = 0  # tokens saved
-    money: float = 0.0  # dollars saved
-    bill: float = 0.0  # dollars without respool
-    would_tokens: int = 0  # tokens that observed requests would have saved
-    would_money: float = 0.0
-
-    @property
-    def is_priced(self) -> bool:
-        """Report whether a price is known."""
-        return self.bill > 0
-
-    @property
-    def is_only_observed(self) -> bool:
-        """Report whether nothing was changed, only observed."""
-        return self.observed > 0 and not self.tokens
-
-    def to_dict(self) -> dict[str, Any]:
-        """Values for JSON; dollars are null where no price is known."""
-        return {
-            "saved_usd": self.money if self.is_priced else None,
-            "bill_without_respool_usd": self.bill if self.is_priced else None,
-            "requests": self.requests,
-            "tokens_before": self.tokens_before,
-            "tokens_saved": self.tokens,
-            "observed_requests": self.observed,
-            "would_have_saved_usd": self.would_money if self.is_priced else None,
-            "would_have_saved_tokens": self.would_tokens,
-            "unpriced_requests": self.unpriced,
-        }
-
-
-def saving_of_total(total: PeriodTotal) -> Saving:
-    """Saving in a period."""
-    return Saving(
-        requests=total.requests,
-        observed=total.observed,
-        unpriced=total.unpriced,
-        tokens_before=total.tokens_before,
-        tokens=total.saved - total.would_saved,
-        money=total.cost_before - total.cost_after - total.would_cost,
-        bill=total.cost_before,
-        would_tokens=total.would_saved,
-        would_money=total.would_cost,
-    )
-
-
-def _saving_of_record(record: RequestRecord) -> Saving:
-    is_observed = record.mode == "observed"
-    cost = record.cost_before or 0.0
-    money = cost - (record.cost_after or 0.0)
-    return Saving(
-        requests=1,
-        observed=int(is_observed),
-        unpriced=int(0 < record.status < 400 and record.cost_after is None),
-        tokens_before=record.tokens_before,
-        tokens=0 if is_observed else record.saved,
-        money=0.0 if is_observed else money,
-        bill=cost,
-        would_tokens=record.saved if is_observed else 0,
-        would_money=money if is_observed else 0.0,
-    )
-
-
-def add_savings(savings: Iterable[Saving]) -> Saving:
-    """Sum of savings."""
-    every = list(savings)
-    return Saving(**{
-        name: sum(getattr(one, name) for one in every) for name in Saving.__struct_fields__
-    })  # fmt: skip
-
-
 def saving_between(store: SQLiteStore, since: float, until: float = _END_OF_TIME) -> Saving:
     """Saving of all requests from one time to another."""
     totals = store.totals(None, since=since, until=until, step=until - since)
@@ -116,25 +45,25 @@ def saving_between(store: SQLiteStore, since: float, until: float = _END_OF_TIME
 def saving_of_conversation(store: SQLiteStore, conversation: ConversationSummary) -> Saving:
     """Saving of one conversation."""
     records = store.requests(conversation.name, conversation.owner, limit=_ALL_REQUESTS)
-    return add_savings(_saving_of_record(one) for one in records)
+    return add_savings(saving_of_record(one) for one in records)
 
 
 def savings_by_model(store: SQLiteStore, since: float) -> dict[str, Saving]:
     """Savings by model since a time, the largest saving first."""
     found: dict[str, list[Saving]] = {}
-    for conversation in _conversations_since(store, since):
+    for conversation in conversations_since(store, since):
         for record in store.requests(
             conversation.name,
             conversation.owner,
             after=math.nextafter(since, 0.0),
             limit=_ALL_REQUESTS,
         ):
-            found.setdefault(record.model, []).append(_saving_of_record(record))
+            found.setdefault(record.model, []).append(saving_of_record(record))
     sums = {model: add_savings(held) for model, held in found.items()}
     return dict(sorted(sums.items(), key=lambda one: (-one[1].money, -one[1].tokens, one[0])))
 
 
-def _conversations_since(store: SQLiteStore, since: float) -> Iterable[ConversationSummary]:
+def conversations_since(store: SQLiteStore, since: float) -> Iterable[ConversationSummary]:
     """Conversations with a request since a time, page by page."""
     behind: tuple[float, int] | None = None
     while page := store.conversations(None, behind=behind, limit=_CONVERSATIONS_PER_PAGE):
@@ -169,17 +98,6 @@ def last_periods(period: Period, today: date, count: int) -> list[tuple[date, da
 def midnight(day: date) -> float:
     """Local midnight at the start of a day, in seconds since 1970."""
     return datetime(day.year, day.month, day.day).timestamp()
-
-
-def describe_saving(saving: Saving) -> str:
-    """Describe a saving in words: money, or tokens where no price is known."""
-    would = saving.is_only_observed
-    money = saving.would_money if would else saving.money
-    tokens = saving.would_tokens if would else saving.tokens
-    if saving.is_priced and money < 0:
-        return f"{'would have cost' if would else 'cost'} {format_dollars(-money)} more"
-    amount = format_dollars(money) if saving.is_priced else pluralize(tokens, "token")
-    return f"{'would have saved' if would else 'saved'} {amount}"
 
 
 @click.command()
@@ -267,14 +185,10 @@ def _name(period: Period, start: date) -> str:
 
 def _headline(span: str, saving: Saving) -> str:
     """Sentence with a total: money, share of the bill, tokens, requests."""
-    would = saving.is_only_observed
-    money = saving.would_money if would else saving.money
-    share = f", {_format_share(money, saving.bill)} of a bill of {format_dollars(saving.bill)}"
-    tokens = pluralize(saving.would_tokens if would else saving.tokens, "token")
     beside = (
         f" Beside that, {pluralize(saving.observed, 'request')} only observed would have saved "
         f"{format_dollars(saving.would_money)}."
-        if saving.observed and not would and saving.is_priced
+        if saving.observed and not saving.is_only_observed and saving.is_priced
         else ""
     )
     unpriced = (
@@ -282,15 +196,10 @@ def _headline(span: str, saving: Saving) -> str:
         if saving.unpriced and saving.is_priced
         else ""
     )
-    counted = f"; {tokens}" if saving.is_priced else ""
     return (
-        f"{span}, respool {describe_saving(saving)}{share if saving.is_priced else ''}{counted} "
+        f"{span}, respool {state_saving(saving)} "
         f"in {pluralize(saving.requests, 'request')}.{beside}{unpriced}"
     )
-
-
-def _format_share(part: float, whole: float) -> str:
-    return f"{round(100 * part / whole)} %" if whole > 0 else "–"
 
 
 def _table(title: str, head: str, rows: Sequence[tuple[str, Saving]], would: bool) -> Table:
@@ -310,7 +219,7 @@ def _cells(saving: Saving) -> tuple[str, str, str, str]:
     priced = saving.is_priced
     return (
         format_dollars(saving.money) if priced else "–",
-        _format_share(saving.money, saving.bill),
+        format_share(saving.money, saving.bill) or "–",
         f"{saving.tokens:,}",
         f"{saving.requests:,}",
     )

@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from ..store.savings import Saving, add_savings, describe_saving
 from .console import escape_unprintable
 from .options import resolve_store_path, store_option
-from .stats import (
-    Saving,
-    add_savings,
-    describe_saving,
-    midnight,
-    saving_between,
-    saving_of_conversation,
-)
+from .stats import midnight, saving_between, saving_of_conversation
 
 if TYPE_CHECKING:
     from ..store import SQLiteStore
@@ -71,9 +65,7 @@ def _format(saving: Saving, when: str) -> str:
         return ""
     if not (saving.tokens or saving.would_tokens):
         return f"respool saved nothing yet {when}"
-    money = saving.would_money if saving.is_only_observed else saving.money
-    share = round(100 * money / saving.bill) if saving.is_priced else 0
-    return f"respool {describe_saving(saving)}{f' ({share} %)' if share > 0 else ''} {when}"
+    return f"respool {describe_saving(saving)} {when}"
 
 
 def _saving_of_session(store: SQLiteStore, session: str) -> Saving:

@@ -26,6 +26,7 @@ from ..store import (
     UnclearName,
     resolve_name,
 )
+from ..store.savings import add_savings, describe_saving, saving_of_total, state_record
 
 MAX_ROW_ID: Final = 2**63 - 1  # max row id
 _MAX_FIELDS: Final = 16
@@ -204,6 +205,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     since: float
     step: float
     totals: list[PeriodTotal]
+    saving: dict[str, Any]  # of the totals
+    stated: str  # the same in words, as the command line has it
     latest: float | None  # time of the latest known request
     breaker: BreakerStatus
     calibrations: tuple[CalibrationStatus, ...]
@@ -269,12 +272,15 @@ class DashboardQueries:
         except StoreUnavailable as error:
             trouble = str(error)
         around = self._proxy
+        saving = add_savings(map(saving_of_total, totals))
         return Overview(
             version=around.version,
             observe=around.observe,
             since=since,
             step=step,
             totals=totals,
+            saving=saving.to_dict(),
+            stated=describe_saving(saving),
             latest=latest,
             breaker=around.breaker(),
             calibrations=around.calibrations(),
@@ -299,7 +305,9 @@ class DashboardQueries:
         after = parse_time(query, "after") or 0.0
         found = self._store.requests(conversation, None, after=after, limit=_MAX_REQUESTS)
         at = assign_branches(self._store.lineage(conversation, None)) if found else {}
-        listed = [{**_public_fields(one), "branch": at.get(one.id, 1)} for one in found]
+        listed = [
+            {**_public_fields(state_record(one)), "branch": at.get(one.id, 1)} for one in found
+        ]
         return {"requests": listed, "more": len(found) == _MAX_REQUESTS}
 
     def _conversation(self, query: Query) -> str:
@@ -315,7 +323,7 @@ class DashboardQueries:
         behind = parse_time(query, "behind")
         found = self._store.notable(None, since=since, behind=behind, limit=_MAX_NOTABLE)
         return {
-            "requests": [_public_fields(one) for one in found],
+            "requests": [_public_fields(state_record(one)) for one in found],
             "more": len(found) == _MAX_NOTABLE,
         }
 

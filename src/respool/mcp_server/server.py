@@ -37,6 +37,7 @@ from ..store import (
     UnsearchablePattern,
     resolve_name,
 )
+from ..store.savings import state_record
 
 MAX_ANSWER_CHARS: Final = (
     40_000  # characters, about 10,000 tokens; agents truncate longer answers themselves
@@ -283,10 +284,11 @@ def _request_lines(store: Store, record: RequestRecord) -> Iterator[str]:
     fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
     broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
     error = f"  failed: {record.error}" if record.error else ""
+    stated = state_record(record)
     yield (
         f"{_format_time(record.time)}  {record.model}  status {record.status}  "
-        f"{record.tokens_before:,} tokens, "
-        f"{record.saved:,} saved{broke}{fallback}{error}"
+        f"{stated.tokens_before:,} tokens, "
+        f"{stated.saved:,} saved{broke}{fallback}{error}"
     )
     yield from (_edit_line(edit) for edit in store.edits(record.id, None) or ())
 

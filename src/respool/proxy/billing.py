@@ -15,10 +15,10 @@ from ..pricing import (
     Growth,
     Usage,
     calibrations,
-    format_dollars,
     is_plausible_factor,
 )
 from ..store import RequestRecord
+from ..store.savings import Saving, add_savings, saving_of_record, state_saving
 
 _MILLION: Final = 1e6
 _MOSTLY_FOUND: Final = 0.5
@@ -33,6 +33,11 @@ class Sizes(Struct, frozen=True, gc=False):
     is_warm: bool = False  # the provider still had the parent request
     is_epoch: bool = False  # new edits took effect: everything behind them was written
     has_breakpoints: bool = True  # the client has its history cached, not only its head
+    max_scale: float = 1.0  # of what was removed, by a larger count of the provider's
+
+    def scale(self, prompt: int, sent: int) -> float:
+        """The provider's tokens per counted one, of a prompt of which respool counted `sent`."""
+        return min(self.max_scale, prompt / sent)
 
 
 class RequestCost(Struct, frozen=True, gc=False):
@@ -71,7 +76,7 @@ def _removed(usage: Usage, sizes: Sizes, sent: int) -> float:
     If the provider counts fewer tokens, fewer were removed. It may count far more, for hidden
     reasoning and for the framing of calls, of which respool removes nothing.
     """
-    return (sizes.before - sizes.after) * min(1.0, usage.prompt / sent)
+    return (sizes.before - sizes.after) * sizes.scale(usage.prompt, sent)
 
 
 def _cached(usage: Usage, sizes: Sizes, prompt: float) -> float:
@@ -82,7 +87,7 @@ def _cached(usage: Usage, sizes: Sizes, prompt: float) -> float:
     """
     if not sizes.is_warm:
         return 0.0
-    parent = prompt - (sizes.before - sizes.parent) * min(1.0, usage.prompt / sizes.after)
+    parent = prompt - (sizes.before - sizes.parent) * sizes.scale(usage.prompt, sizes.after)
     found = min(parent, usage.cache_read * prompt / usage.prompt)
     if not sizes.has_breakpoints:
         return found
@@ -186,63 +191,40 @@ class RunTotals:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self.requests = 0
+        self.saving = Saving()
         self.errors = 0  # responses with status 400 and above, or none
-        self.tokens_before = 0  # as the client sent them, estimated
-        self.tokens_after = 0
         self.priced = 0  # requests whose price is known
-        self.cost_before = 0.0
-        self.cost_after = 0.0
         self.fallbacks: Counter[str] = Counter()
+
+    @property
+    def requests(self) -> int:
+        """The number of requests."""
+        return self.saving.requests
 
     def add(self, record: RequestRecord) -> None:
         """Add the record of a request."""
         with self._lock:
-            self.requests += 1
+            self.saving = add_savings((self.saving, saving_of_record(record)))
             self.errors += record.status == 0 or record.status >= 400
-            self.tokens_before += record.tokens_before
-            self.tokens_after += record.tokens_after
-            if record.cost_before is not None and record.cost_after is not None:
-                self.priced += 1
-                self.cost_before += record.cost_before
-                self.cost_after += record.cost_after
+            self.priced += record.cost_before is not None and record.cost_after is not None
             if record.fallback and record.mode == "compacted":
                 self.fallbacks[record.fallback] += 1
 
-    def sentences(self, *, observed: bool) -> list[str]:
+    def sentences(self) -> list[str]:
         """The totals in words."""
         if not self.requests:
             return ["no request that could be compacted came through"]
-        return [
-            self._requests(),
-            self._tokens(observed),
-            *self._cost(observed),
-            *self._fallbacks(),
-        ]
+        return [self._requests(), self._saving(), *self._fallbacks()]
 
     def _requests(self) -> str:
         failed = f", {self.errors} of them not answered well" if self.errors else ""
         return f"{_counted(self.requests)}{failed}"
 
-    def _tokens(self, observed: bool) -> str:
-        share = (
-            round(100 * (self.tokens_after - self.tokens_before) / self.tokens_before)
-            if self.tokens_before
-            else 0
-        )
-        were = "would have been" if observed else "were"
-        change = f"{abs(share)} % {'more' if share > 0 else 'less'}"
-        return f"{self.tokens_before:,} tokens {were} sent as {self.tokens_after:,} ({change})"
-
-    def _cost(self, observed: bool) -> list[str]:
-        """The cost by reported usage at list prices; nothing if none was reported."""
-        if not self.priced:
-            return []
-        of = "" if self.priced == self.requests else f" (of {_counted(self.priced)})"
-        after, before = format_dollars(self.cost_after), format_dollars(self.cost_before)
-        if observed:  # every request was sent as it came
-            return [f"{before} by the provider's own counts, which would have been {after}{of}"]
-        return [f"{after} in place of {before}{of} by the provider's own counts"]
+    def _saving(self) -> str:
+        """The saving as every face states it, and of how many requests the price is known."""
+        is_partly_priced = 0 < self.priced < self.requests - self.errors
+        of = f" (priced: {_counted(self.priced)})" if is_partly_priced else ""
+        return f"{state_saving(self.saving)}{of}"
 
     def _fallbacks(self) -> list[str]:
         count = self.fallbacks.total()

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from ..engine import FORMATS
+from ..store.savings import state_tokens
 from .log import CompactionSummary, LogEntry
 from .middleware import FALLBACK_REASONS
 
@@ -84,12 +85,12 @@ RETRIES: Final = _counter(
 )
 PROMPT_TOKENS: Final = _counter(
     "respool_prompt_tokens_total",
-    "Estimated tokens of requests as they came.",
+    "Tokens of requests as they came, by reported usage, else estimated.",
     format=_FORMATS,
 )
 SAVED_TOKENS: Final = _counter(
     "respool_saved_tokens_total",
-    "Estimated tokens that were not sent, or would not have been.",
+    "Tokens that were not sent, or would not have been, by reported usage, else estimated.",
     format=_FORMATS,
 )
 EDITS: Final = _counter("respool_edits_total", "New edits.")
@@ -179,8 +180,14 @@ class Metrics:
             self.add(RETRIES, summary.retry)
         if summary.operation == "count":
             return  # nobody pays for these
-        self.add(PROMPT_TOKENS, format, by=summary.tokens_before)
-        self.add(SAVED_TOKENS, format, by=summary.tokens_saved)
+        stated = state_tokens(
+            summary.tokens_before,
+            summary.tokens_saved,
+            summary.usage,
+            is_observed=summary.sent == "observed",
+        )
+        self.add(PROMPT_TOKENS, format, by=stated.before)
+        self.add(SAVED_TOKENS, format, by=stated.saved)
         self.add(EDITS, by=summary.new_edits)
         if summary.usage is not None:
             for kind in _TOKENS:

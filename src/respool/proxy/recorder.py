@@ -21,6 +21,7 @@ from ..plugins import installed_version, pass_name
 from ..policy import NAMES, Policy
 from ..pricing import CacheTerms, priced, terms_for
 from ..store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store
+from ..store.savings import max_scale
 from ..tools import Tool, Tools
 from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
 from .decide import BYPASSED
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 _FLUSH_SECONDS: Final = 0.2
 _MAX_WAITING: Final = 20_000  # requests; more in so short a time are not recorded
 _ID_CHARS, _IDS_DRAWN = 16, 256  # ids are drawn many at a time: each draw releases the GIL
+_MAX_CACHING: Final = 1_024  # models
 _MAX_REPRODUCTIONS: Final = 16  # that wait; each may hold two whole requests
 _MAX_ERROR_BYTES: Final = 4_096  # of an error response
 
@@ -55,6 +57,7 @@ class Recorder:
         self._thread: Thread | None = None
         self._ids = _ids()
         self.calibrations = Calibrations()
+        self._caching: set[tuple[str, str]] = set()  # models whose provider has read from a cache
 
     def close(self) -> None:
         """Write what waits, and close the store."""
@@ -170,14 +173,19 @@ class Recorder:
             is_observed = flight.is_observed
             sent = decision.tokens_before if is_observed else decision.tokens_after
             self.calibrations.note(format, decision.identity.model, sent, usage.prompt)
+        if usage.cache_read and len(self._caching) < _MAX_CACHING:
+            self._caching.add((format, decision.identity.model))
         terms = _terms(flight, format)
         sizes = Sizes(
             decision.tokens_before,
             decision.tokens_after,
             parent=parent.size,
-            is_warm=bool(parent.time) and decision.moment == "",
+            is_warm=bool(parent.time)
+            and decision.moment == ""
+            and (format, decision.identity.model) in self._caching,
             is_epoch=decision.epochs > parent.epochs,
             has_breakpoints=decision.breakpoints != "none",
+            max_scale=max_scale(format, decision.identity.model) / 1000,
         )
         if decision.kind == "original":
             sizes = Sizes(0, 0)  # it cost what it would have cost

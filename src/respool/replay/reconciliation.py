@@ -20,7 +20,6 @@ from ..providers.base import Codec
 from ..providers.registry import PROVIDERS
 from ..sessions.session import RecordedRequest, RecordedSession
 from ..tokens import (
-    PERMILLE,
     EstimateCounter,
     ExactCounter,
     TokenCounter,
@@ -41,6 +40,7 @@ _MAX_SAMPLES = 64  # growths kept per session
 # seals more than is shown.
 TOKENS_PER_SIGNATURE_CHAR = 0.26
 _SUMMARY_RATIO = 9
+_MIN_OUTPUT_RATIO = 0.7  # of a whole answer's reported tokens to its counted ones
 
 _KEEPS_REASONING_SINCE = {
     "opus": (4, 5),
@@ -106,7 +106,7 @@ def calibrated_measure(evidence: UsageEvidence, family: TokenizerFamily) -> Cali
     scale = evidence.scale
     if family == "openai":
         return CalibratedMeasure(ExactCounter(), scale)
-    return CalibratedMeasure(EstimateCounter(round(1000 * scale.factor)), scale)
+    return CalibratedMeasure(EstimateCounter(family, round(1000 * scale.factor)), scale)
 
 
 def infer_evidence(session: RecordedSession) -> UsageEvidence | None:
@@ -119,9 +119,7 @@ def infer_evidence(session: RecordedSession) -> UsageEvidence | None:
     growths = _growths(steps, framing)
     factor = factor_of(growths)
     known = family != "openai" and len(growths) >= MIN_SAMPLES and is_plausible_factor(factor)
-    bare = TokenScale(
-        factor if known else PERMILLE[family] / 1000, framing, 0, len(growths) if known else 0
-    )
+    bare = TokenScale(factor if known else 1.0, framing, 0, len(growths) if known else 0)
     hidden = _hidden_tokens_by_request(steps, bare)
     thoughts = tuple(accumulate((step.thoughts for step in steps[:-1]), initial=0))
     scale = TokenScale(
@@ -159,10 +157,10 @@ class _RequestStep(Struct, frozen=True, gc=False):
         """The reported length of the answer; None where only its start was counted.
 
         An agent that notes the usage of a stream's first event has a few tokens there. No model
-        counts fewer than the counter does.
+        counts far fewer than the counter does.
         """
         usage = self.sent.usage
-        least = self.answer_tokens + 4 * self.calls
+        least = _MIN_OUTPUT_RATIO * self.answer_tokens + 4 * self.calls
         return usage.output if usage is not None and usage.output >= max(least, 1) else None
 
     @property
@@ -177,7 +175,7 @@ class _RequestStep(Struct, frozen=True, gc=False):
 
 def _request_steps(session: RecordedSession, family: TokenizerFamily) -> list[_RequestStep]:
     codec = PROVIDERS[session.format].codec
-    counter = ExactCounter() if family == "openai" else EstimateCounter()
+    counter = ExactCounter() if family == "openai" else EstimateCounter(family)
     sent = session.requests
     ends = [one.cut for one in sent[1:]] + [len(session.messages)]
     after = [*sent[1:], None]

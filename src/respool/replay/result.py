@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from ..pricing import Calibration, Growth
@@ -86,6 +88,9 @@ class PolicyScore(Struct, frozen=True, kw_only=True):
     peak: int  # tokens of the longest prompt, without the head
     full_at: int | None  # the first request larger than the window
     invalid: tuple[tuple[int, str], ...]  # request, and the provider's error
+    # The same finding in the recorded request, which the provider had answered: the check's or the
+    # transcript's fault, not the policy's.
+    disputed: tuple[tuple[int, str], ...] = ()
     breaks: tuple[PrefixBreak, ...]
     cuts: tuple[CutTotal, ...]
     losses: tuple[LostTurn, ...]
@@ -175,6 +180,7 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     samples: tuple[Growth, ...] = ()  # calibration samples from its usage
     loops: tuple[LoopCost, ...] = ()  # loops
+    proxied: bool = False  # it went through respool: its usage is that of projections
 
 
 class PolicyTotal(Struct, frozen=True, kw_only=True):
@@ -193,12 +199,21 @@ class PolicyTotal(Struct, frozen=True, kw_only=True):
     full: int  # sessions that filled the context window
     lasts: float | None  # ratio of requests until the window is full, over those sessions
     invalid: int
+    disputed: int = 0  # findings in requests that the provider had answered as they were
     breaks: dict[str, int]  # by cause
     worse: int  # sessions that cost over 1 % more than without compaction
     ms: float  # a request
     worst_ms: float
     cuts: tuple[CutTotal, ...]
     again: RefetchCounts | None = None  # refetches in all sessions that measure them
+
+
+class ProxiedTotal(Struct, frozen=True, kw_only=True):
+    """Sessions that went through respool, by the store's records."""
+
+    conversations: int
+    saving: dict[str, Any]
+    stated: str  # the saving in words
 
 
 class SkippedSource(Struct, frozen=True):
@@ -223,3 +238,4 @@ class Replay(Struct, frozen=True, kw_only=True):
     left: tuple[SkippedSource, ...]
     loops: LoopTotals = LoopTotals()
     duplicates: int = 0  # requests recorded in several sessions, counted once
+    proxied: ProxiedTotal | None = None  # None: no session went through respool

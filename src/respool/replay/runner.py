@@ -24,7 +24,7 @@ from .policies import sender_factory
 from .prompt_cache import CharacterMeasure, CounterMeasure, TokenMeasure
 from .reconciliation import UsageEvidence, calibrated_measure, infer_evidence, reconcile
 from .recording import BillingConditions, Recording, infer_conditions, main_model
-from .result import SessionResult, SkippedSource
+from .result import PolicyScore, SessionResult, SkippedSource
 from .score import score_policy
 
 _NO_KEY = 0  # the request cannot be identified
@@ -70,7 +70,10 @@ def replay_under(
 ) -> SessionResult:
     """Replay a session under given conditions."""
     recording = Recording(session, measure, conditions)
-    scores = [score_policy(recording, sender_factory(name)(recording), name) for name in policies]
+    scores = set_disputed_apart(
+        session,
+        [score_policy(recording, sender_factory(name)(recording), name) for name in policies],
+    )
     charged = block_charges(recording)
     times = [sent.time for sent in session.requests if sent.time is not None]
     return SessionResult(
@@ -92,6 +95,25 @@ def replay_under(
         samples=evidence.growths if evidence is not None else (),
         loops=session_loops(recording, charged[1]),
     )
+
+
+def set_disputed_apart(
+    session: RecordedSession, scores: Sequence[PolicyScore]
+) -> list[PolicyScore]:
+    """Set findings apart that the recorded request has too, although the provider answered it."""
+    if not scores or not any(score.invalid for score in scores):
+        return list(scores)
+    end = len(session.messages)
+    answered = {at for at, sent in enumerate(session.requests) if sent.usage or sent.cut < end}
+    disputed = {one for one in scores[0].invalid if one[0] in answered}
+    return [
+        replace(
+            score,
+            invalid=tuple(one for one in score.invalid if one not in disputed),
+            disputed=tuple(one for one in score.invalid if one in disputed),
+        )
+        for score in scores
+    ]
 
 
 SessionKey = tuple[str, int]  # file, and the session's index in it
@@ -185,6 +207,7 @@ class RunRequest(Struct, frozen=True):
     with_details: bool = True  # False: omit what only the page and JSON show
     trace_only: bool = False  # only compute the keys that identify duplicates
     duplicates: Mapping[SessionKey, DuplicateRequests] = {}
+    is_proxied: Callable[[str], bool] | None = None  # by session id; None: no session went through
 
 
 class Progress(Struct, frozen=True):
@@ -292,8 +315,22 @@ def _replay_own_requests(
     own = session if duplicates is None else without_duplicates(session, duplicates)
     if duplicates is not None and not own.requests:
         return SkippedSource(session.source, describe_duplicate(session, duplicates))
-    result = replay_session(own, request.options)
+    if request.is_proxied is not None and request.is_proxied(client_session_id(session.id)):
+        result = replace(replay_session(_without_usage(own), request.options), proxied=True)
+    else:
+        result = replay_session(own, request.options)
     return result if request.with_details else _strip_details(result)
+
+
+def client_session_id(id: str) -> str:
+    """The agent's own id of a session; sub-agents and branches have theirs behind a slash."""
+    return id.partition("/")[0]
+
+
+def _without_usage(session: RecordedSession) -> RecordedSession:
+    """The session without its usage, which is that of projections, not of this history."""
+    bare = tuple(replace(sent, usage=None) for sent in session.requests)
+    return replace(session, requests=bare)
 
 
 def _describe_error(error: Exception) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from ..pricing import Calibration
+from ..store.savings import Saving, describe_saving
 from .cost_breakdown import merge_breakdowns, total_loops
 from .policies import FLOOR, NONE
 from .result import (
@@ -76,6 +77,7 @@ def _policy_total(
         full=sum(score.full_at is not None for score in scores),
         lasts=_session_length_ratio(scores, base),
         invalid=sum(len(score.invalid) for score in scores),
+        disputed=sum(len(score.disputed) for score in scores),
         breaks=dict(Counter(one.cause for score in scores for one in score.breaks).most_common()),
         worse=sum(
             one.all_in > _WORSE_RATIO * other.all_in
@@ -173,6 +175,38 @@ def _cut_totals(scores: Sequence[PolicyScore]) -> tuple[CutTotal, ...]:
         CutTotal(reason, tool, parts[reason, tool], tokens)
         for (reason, tool), tokens in saved.most_common(_MAX_CUTS)
     )
+
+
+def describe_proxied(replay: Replay) -> list[str]:
+    """Sentences on what respool saved, and on what it would have saved in the other sessions."""
+    if replay.proxied is None:
+        return []
+    count = replay.proxied.conversations
+    which = f"{count:,} conversation{'' if count == 1 else 's'} went through respool"
+    said = [f"{which}, which {replay.proxied.stated}."]
+    others = [one for one in replay.sessions if not one.proxied]
+    policy = next((name for name in replay.policies if name != NONE), None)
+    if not others or policy is None:
+        return said
+    at = replay.policies.index(policy)
+    before = sum_bills([one.scores[replay.policies.index(NONE)].bill for one in others])
+    after = sum_bills([one.scores[at].bill for one in others])
+    if before.money and after.money is not None:
+        saving = Saving(requests=1, money=before.money - after.money, bill=before.money)
+    else:
+        tokens = round(before.cost - after.cost)
+        saving = Saving(
+            requests=1,
+            tokens=tokens,
+            tokens_low=tokens,
+            tokens_high=tokens,
+            tokens_before=round(before.cost),
+        )
+    words = describe_saving(saving).replace("saved", "would have saved", 1)
+    rest = conversation_count(others)
+    subject = f"In the other {rest:,}" if rest > 1 else "In the other one"
+    said.append(f"{subject}, {policy} {words.replace('cost ', 'would have cost ', 1)}.")
+    return said
 
 
 def conversation_count(sessions: Sequence[SessionResult]) -> int:

@@ -243,6 +243,10 @@ class PeriodTotal(Struct, frozen=True, kw_only=True, gc=False):
     loops: int = 0
     observed: int = 0  # requests that were measured but not changed
     would_saved: int = 0  # tokens of `saved` that belong to observed requests
+    saved_low: float = 0.0  # the range of `saved`; the same where the provider has reported
+    saved_high: float = 0.0
+    would_low: float = 0.0
+    would_high: float = 0.0
     would_cost: float = 0.0  # cost_before - cost_after of observed requests
     unpriced: int = 0  # answered requests of unknown cost
 

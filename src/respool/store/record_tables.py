@@ -26,6 +26,14 @@ from .base import (
 )
 from .database_file import not_before_trusted
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
+from .savings import (
+    AFTER_SQL,
+    BEFORE_SQL,
+    SAVED_SQL,
+    UNMEASURED_SQL,
+    estimate_range,
+    max_scale,
+)
 
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
 _WINDOWS, _BREAKPOINTS, _SUMMARIES = "windows", "breakpoints", "summaries"
@@ -66,29 +74,32 @@ _SELECT_REQUEST = (
     f"SELECT c.owner, c.name, c.session, {_ROW_COLUMNS}"  # noqa: S608 - names of our own
     " FROM requests r JOIN conversations c ON c.id = r.conversation"
 )
-_SELECT_CONVERSATIONS = """
+_SELECT_CONVERSATIONS = f"""
     SELECT c.id, c.name, c.owner, c.session, c.started, c.last, count(r.id),
-        total(r.tokens_before), total(r.tokens_after), total(r.saved),
+        total({BEFORE_SQL}), total({AFTER_SQL}), total({SAVED_SQL}),
         total(r.cost_before), total(r.cost_after), r.model, r.format, total(r.mode = 'observed'),
         total(r.status >= 400 OR r.status = 0), total(r.fallback <> '' OR r.again <> ''),
         total(r.prefix_break <> ''), total(r.refetched), total(r.loops), max(r.time)
     FROM (SELECT * FROM conversations WHERE (?1 IS NULL OR owner = ?1)
         AND (?2 IS NULL OR (last, id) < (?2, ?3)) ORDER BY last DESC, id DESC LIMIT ?4) c
     LEFT JOIN requests r ON r.conversation = c.id
-    GROUP BY c.id ORDER BY c.last DESC, c.id DESC"""  # model and format: of the row with max(time)
-_SELECT_TOTALS = """
-    SELECT CAST((r.time - ?2) / ?4 AS INTEGER) slot, count(*), total(tokens_before),
-        total(tokens_after), total(saved), total(input), total(cache_read), total(cache_write),
+    GROUP BY c.id ORDER BY c.last DESC, c.id DESC"""  # noqa: S608 - our own; model and format: of the row with max(time)
+_SELECT_TOTALS = f"""
+    SELECT CAST((r.time - ?2) / ?4 AS INTEGER) slot, r.format, r.model, count(*),
+        total({BEFORE_SQL}), total({AFTER_SQL}), total({SAVED_SQL}), total(input),
+        total(cache_read), total(cache_write),
         total(output), total(cost_before), total(cost_after),
         total(status >= 400 OR status = 0), total(fallback <> '' OR again <> ''),
         total(prefix_break <> ''),
         total(cost_uncached), total(refetched), total(loops), total(mode = 'observed'),
-        total((mode = 'observed') * saved),
+        total((mode = 'observed') * {SAVED_SQL}),
         total((mode = 'observed') * (cost_before - cost_after)),
-        total(status BETWEEN 1 AND 399 AND cost_after IS NULL)
+        total(status BETWEEN 1 AND 399 AND cost_after IS NULL),
+        total({UNMEASURED_SQL} * {SAVED_SQL}),
+        total((mode = 'observed') * {UNMEASURED_SQL} * {SAVED_SQL})
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
-    GROUP BY slot ORDER BY slot"""
+    GROUP BY slot, r.format, r.model ORDER BY slot"""  # noqa: S608 - our own
 MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is omitted
 MAX_REJECTED_REQUESTS = 20  # that are kept
 _MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
@@ -195,6 +206,7 @@ def read_conversations(
 ) -> list[ConversationSummary]:
     """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
     last, id = behind or (None, 0)
+    _register_scale(connection)
     rows = connection.execute(_SELECT_CONVERSATIONS, (owner, last, id, limit)).fetchall()
     return [_to_conversation(row) for row in rows]
 
@@ -317,8 +329,17 @@ def read_totals(
     connection: sqlite3.Connection, owner: str | None, *, since: float, until: float, step: float
 ) -> list[PeriodTotal]:
     """Return sums per period of `step` seconds; periods without requests are omitted."""
+    _register_scale(connection)
     rows = connection.execute(_SELECT_TOTALS, (owner, since, until, step)).fetchall()
-    return [_to_total(row, since, step) for row in rows]
+    found: dict[int, PeriodTotal] = {}
+    for slot, *row in rows:
+        total = _to_total(row, since + slot * step)
+        found[slot] = _add_totals(found[slot], total) if slot in found else total
+    return list(found.values())
+
+
+def _register_scale(connection: sqlite3.Connection) -> None:
+    connection.create_function("max_scale", 2, max_scale, deterministic=True)
 
 
 def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:
@@ -398,15 +419,19 @@ def _to_conversation(row: tuple[Any, ...]) -> ConversationSummary:
     )
 
 
-def _to_total(row: tuple[Any, ...], since: float, step: float) -> PeriodTotal:
-    slot, *figures = row
+def _to_total(row: Sequence[Any], start: float) -> PeriodTotal:
+    """Totals of one model in one period."""
+    format, model, *figures = row
     whole = [int(figure) for figure in figures]
+    saved, would, unmeasured, would_unmeasured = whole[3], whole[17], whole[20], whole[21]
+    low, high = estimate_range(unmeasured, format, model)
+    would_low, would_high = estimate_range(would_unmeasured, format, model)
     return PeriodTotal(
-        start=since + slot * step,
+        start=start,
         requests=whole[0],
         tokens_before=whole[1],
         tokens_after=whole[2],
-        saved=whole[3],
+        saved=saved,
         input=whole[4],
         cache_read=whole[5],
         cache_write=whole[6],
@@ -420,10 +445,20 @@ def _to_total(row: tuple[Any, ...], since: float, step: float) -> PeriodTotal:
         refetched=whole[14],
         loops=whole[15],
         observed=whole[16],
-        would_saved=whole[17],
+        would_saved=would,
         would_cost=figures[18],
         unpriced=whole[19],
+        saved_low=saved - unmeasured + low,
+        saved_high=saved - unmeasured + high,
+        would_low=would - would_unmeasured + would_low,
+        would_high=would - would_unmeasured + would_high,
     )
+
+
+def _add_totals(one: PeriodTotal, other: PeriodTotal) -> PeriodTotal:
+    """Totals of two models in the same period."""
+    names = (name for name in PeriodTotal.__struct_fields__ if name != "start")
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 _rejected_decoder = msgspec.json.Decoder(RejectedRequest)

@@ -34,16 +34,8 @@ function slots({ totals, since, step }, range) {
 // True if all savings are of observed requests.
 const isObservedOnly = (sum) => sum.observed > 0 && sum.saved === sum.would_saved;
 
-function headline(sum) {
-  const { real, would, priced } = savings(sum);
-  const observing = isObservedOnly(sum);
-  const of = observing ? would : real;
-  const verb = observing ? "Would have saved" : "Saved";
-  const amount = priced ? dollars(Math.abs(of.money)) : `${tokens(of.tokens)} tokens`;
-  if (priced && of.money < 0)
-    return `${observing ? "Would have cost" : "Cost"} ${amount} more so far`;
-  return `${verb} ${amount}`;
-}
+// The saving in the words of the command line.
+const headline = ({ stated }) => stated[0].toUpperCase() + stated.slice(1);
 
 function verdict(sum) {
   const { real, would, paid, priced } = savings(sum);
@@ -52,7 +44,7 @@ function verdict(sum) {
   const share = percent(of.tokens / sum.tokens_before);
   const money =
     priced &&
-    `${percent(of.money / (observing ? paid : paid + of.money))} of a bill of ${dollars(observing ? paid : paid + of.money)}. `;
+    `The bill without respool: ${dollars(observing ? paid : paid + of.money)}. `;
   const out = observing ? "would have been taken out" : "were taken out";
   const text = `${tokens(of.tokens)} of ${tokens(sum.tokens_before)} tokens (${share}) ${out} of ${plural(sum.requests, "request")}.`;
   return [
@@ -121,7 +113,7 @@ function overview(data, range) {
   );
   return refill(
     holder,
-    element("h1", {}, headline(sum)),
+    element("h1", {}, headline(data)),
     verdict(sum),
     totalFacts(sum),
     element("h2", { class: "minor" }, "Tokens over time"),

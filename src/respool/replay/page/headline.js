@@ -54,7 +54,7 @@ function headline(section) {
       ["Period", period ? span(period) : "no times recorded", true],
     ]),
   );
-  for (const text of asides()) section.append(note(text));
+  for (const text of [...(DATA.proxied ?? []), ...asides()]) section.append(note(text));
 }
 
 function emptyHeadline(section) {

@@ -21,7 +21,7 @@ from ..result import (
     RequestPoint,
     SessionResult,
 )
-from ..totals import conversation_count, sum_bills
+from ..totals import conversation_count, describe_proxied, sum_bills
 
 JSONValue = object
 DrawnPoint = tuple[int, int, int, int]  # request, tokens, of them from the cache, cost
@@ -162,6 +162,7 @@ def page_data(replay: Replay, limits: PageLimits) -> object:
         "totals": [_total_data(total) for total in replay.totals],
         "spent": _breakdown_data(replay.spent, _MAX_TOOLS),
         "sessions": sessions,
+        "proxied": describe_proxied(replay),
         "left": replay.left[:_MAX_SKIPPED],
         "days": _daily_spending(replay),
         "recorded": _sum_reported(replay.sessions),
