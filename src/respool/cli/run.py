@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from .console import CommandError, pluralize
 from .options import (
@@ -163,6 +164,7 @@ def _run(
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, warnings = RunTotals(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
+    options = replace(options, agent=setup.agent or "", project=str(Path.cwd()))
     make = partial(build_app, server, options, log_nothing, listener=totals.add)
     with serving_in_thread(make, listening):
         _print_note(_start_line(launch.command[0], setup, address, observe=options.observe))

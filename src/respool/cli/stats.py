@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import Struct
 
 from ..pricing import format_dollars
+from ..store.periods import SHOWN_PERIODS, Period, last_periods, midnight
 from .console import Table, pluralize, show
 from .options import json_option, open_recorded_store, store_option, to_json
 
 if TYPE_CHECKING:
     from ..store import ConversationSummary, PeriodTotal, RequestRecord, SQLiteStore
 
-Period = Literal["day", "week", "month"]
-
 NOTHING_RECORDED: Final = (
     "Nothing is recorded yet: start an agent with respool run -- claude, or point one at "
     "respool serve."
 )
-_PERIODS: Final[dict[Period, int]] = {"day": 7, "week": 8, "month": 12}  # shown of each
 _END_OF_TIME: Final = 4e11  # seconds since 1970
 _ALL_REQUESTS: Final = 2**31
 _CONVERSATIONS_PER_PAGE: Final = 200
@@ -144,33 +142,6 @@ def _conversations_since(store: SQLiteStore, since: float) -> Iterable[Conversat
         behind = page[-1].last, page[-1].id
 
 
-def start_of(period: Period, day: date) -> date:
-    """First day of the week or month of a day; a week begins on Monday."""
-    match period:
-        case "day":
-            return day
-        case "week":
-            return day - timedelta(days=day.weekday())
-        case "month":
-            return day.replace(day=1)
-
-
-def last_periods(period: Period, today: date, count: int) -> list[tuple[date, date]]:
-    """First days of the last periods and of those after them, the oldest first."""
-    longest = {"day": 1, "week": 7, "month": 31}[period]
-    starts = [start_of(period, today)]
-    ends = [start_of(period, starts[0] + timedelta(days=longest))]
-    while len(starts) < count:
-        ends.append(starts[-1])
-        starts.append(start_of(period, starts[-1] - timedelta(days=1)))
-    return list(zip(reversed(starts), reversed(ends), strict=True))
-
-
-def midnight(day: date) -> float:
-    """Local midnight at the start of a day, in seconds since 1970."""
-    return datetime(day.year, day.month, day.day).timestamp()
-
-
 def describe_saving(saving: Saving) -> str:
     """Describe a saving in words: money, or tokens where no price is known."""
     would = saving.is_only_observed
@@ -194,7 +165,7 @@ def stats(period: Period, store_file: str | None, as_json: bool) -> None:
     Savings are what the same requests would have cost without respool, less what was paid, by
     reported usage and list prices: the dashboard's figures. Without an option: the last 7 days.
     """
-    spans = last_periods(period, datetime.now().date(), _PERIODS[period])
+    spans = last_periods(period, datetime.now().date(), SHOWN_PERIODS[period])
     since = midnight(spans[0][0])
     with open_recorded_store(store_file) as store:
         if store is None:
@@ -240,7 +211,7 @@ def _show(
     every: Saving,
 ) -> None:
     """Print the totals, then periods from the first with a request, then models."""
-    span = f"In the last {_PERIODS[period]} {period}s"
+    span = f"In the last {SHOWN_PERIODS[period]} {period}s"
     first = next((at for at, (_, one) in enumerate(rows) if one.requests), None)
     lines = [_headline(span, total), _headline("Of all that is recorded", every)]
     if first is None:

@@ -14,15 +14,14 @@ import click
 from msgspec import Struct
 
 from ..errors import RespoolError
+from ..store.periods import midnight, start_of
 from .console import CommandError, Table, show
 from .options import json_option, open_recorded_store, resolve_store_path, store_option, to_json
 from .stats import (
     NOTHING_RECORDED,
     Saving,
     describe_saving,
-    midnight,
     saving_between,
-    start_of,
 )
 
 if TYPE_CHECKING:

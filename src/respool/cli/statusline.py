@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from ..store.periods import midnight
 from .console import escape_unprintable
 from .options import resolve_store_path, store_option
 from .stats import (
     Saving,
     add_savings,
     describe_saving,
-    midnight,
     saving_between,
     saving_of_conversation,
 )

@@ -2,11 +2,14 @@
 
 from ..pricing import Usage
 from .base import (
+    ANY_RECORD,
     ConversationSummary,
     ForgetResult,
+    OriginTotal,
     PeriodTotal,
     PriorRequests,
     RecordedEdit,
+    RecordFilter,
     RefetchedResult,
     RejectedRequest,
     RequestLineage,
@@ -25,6 +28,9 @@ from .search_index import UnsearchablePattern
 from .sqlite import SQLiteStore
 
 __all__ = [
+    "ANY_RECORD",
+    "OriginTotal",
+    "RecordFilter",
     "ConversationSummary",
     "RecordedEdit",
     "RefetchedResult",
