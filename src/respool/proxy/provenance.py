@@ -164,7 +164,7 @@ def _prompt_in(text: str) -> str:
     while found := _BLOCK.match(text):
         text = text[found.end() :]
     text = _ASKED.sub("", text.lstrip(), count=1)
-    if text.startswith(("<", *_CONTEXT)):
+    if text.startswith(_CONTEXT):
         return ""
     words = " ".join(text[: 8 * _MAX_PROMPT_CHARS].split()).strip('"')
     return words if len(words) <= _MAX_PROMPT_CHARS else f"{words[: _MAX_PROMPT_CHARS - 1]}…"

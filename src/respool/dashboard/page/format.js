@@ -77,6 +77,17 @@ const short = (text, most) => (text.length <= most ? text : `${text.slice(0, mos
 
 const modelName = (model, most = 60) => short(model || "unknown model", most);
 
+// The first prompt names a conversation; without one, its model and id do.
+const titleOf = (one, most) =>
+  one.prompt ? [short(one.prompt, most)] : [modelName(one.model), " ", element("code", { class: "id" }, shortId(one.name ?? one.conversation))];
+
+// Agent, folder and model, as far as they are known.
+function originOf(one, most = 60) {
+  const folder = one.project && element("span", { title: one.project }, folderName(one.project));
+  const parts = [one.agent, folder, one.prompt && modelName(one.model, most)].filter(Boolean);
+  return parts.flatMap((part, i) => (i ? [" · ", part] : [part]));
+}
+
 // The id in lists; the open conversation shows the full name that `respool forget` takes.
 const shortId = (name) => name.slice(0, 6);
 
@@ -103,7 +114,7 @@ function facts(pairs, small = false) {
         element(
           "div",
           {},
-          element("dt", {}, name),
+          element("dt", {}, term(name)),
           element("dd", {}, value),
           about && element("dd", { class: "about" }, about),
         ),
@@ -119,7 +130,7 @@ function table(caption, columns, rows) {
       { scope: at ? null : "row", class: columns[at][1], "data-label": columns[at][0] },
       content,
     );
-  const head = ([name, kind]) => element("th", { scope: "col", class: kind }, name);
+  const head = ([name, kind]) => element("th", { scope: "col", class: kind }, term(name));
   return element(
     "div",
     { class: "box", role: "region", "aria-label": caption, tabindex: 0, "data-key": caption },
@@ -180,6 +191,8 @@ const FALLBACKS = new Map([
   ["refused", "the provider refused the projection; the original was sent"],
   ["left alone", "left alone since the provider refused a projection"],
   ["bypassed", "bypassed: the client asked for that"],
+  ["paused", "sent as it came: respool was paused"],
+  ["pinned", "sent as it came: the conversation is pinned"],
   ["overflow", "too long for the provider; sent again under its limit"],
 ]);
 const fallbackText = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);
