@@ -180,7 +180,7 @@ class TestLinks:
             seen.tab.locator("#detail .hint").wait_for()
             seen.tab.go_forward()
             title.get_by_text("b" * 32, exact=True).wait_for()
-            seen.tab.locator("#detail button.quiet").click()
+            seen.tab.get_by_role("button", name="Close this conversation").click()
             seen.tab.locator("#detail .hint").wait_for()
             assert seen.tab.url == one.url
             seen.tab.go_back()

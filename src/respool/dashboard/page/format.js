@@ -105,7 +105,7 @@ function mergeFirstPage(page, known, when) {
 }
 
 function facts(pairs, small = false) {
-  return element(
+  return withTerms(
     "dl",
     { class: small ? "facts small" : "facts" },
     pairs
@@ -138,7 +138,7 @@ function table(caption, columns, rows) {
       "table",
       {},
       element("caption", {}, caption),
-      element("thead", {}, element("tr", {}, columns.map(head))),
+      element("thead", {}, withTerms("tr", {}, columns.map(head))),
       element(
         "tbody",
         {},
@@ -150,7 +150,7 @@ function table(caption, columns, rows) {
 
 // Arrow keys move between the buttons of a list; the tab key leaves it.
 function navigateByArrows(list, selector) {
-  const steps = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+  const steps = { ArrowDown: 1, ArrowUp: -1, ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   list.addEventListener("keydown", (event) => {
     const step = steps[event.key];
     const all = [...list.querySelectorAll(selector)];
@@ -161,6 +161,14 @@ function navigateByArrows(list, selector) {
     for (const one of all) one.tabIndex = one === to ? 0 : -1;
     to.focus();
   });
+}
+
+// A row of terms: the tab key stops at its first, arrow keys lead to the others.
+function withTerms(name, attributes, ...children) {
+  const made = element(name, attributes, ...children);
+  made.querySelectorAll(".term").forEach((one, i) => (one.tabIndex = i ? -1 : 0));
+  navigateByArrows(made, ".term");
+  return made;
 }
 
 // Texts of reason codes; an unknown code is shown as it is.

@@ -102,7 +102,7 @@ function describeSlot(slot, step) {
 }
 
 function legend(...items) {
-  return element(
+  return withTerms(
     "ul",
     { class: "legend" },
     items.map(([kind, text]) =>
