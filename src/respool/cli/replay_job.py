@@ -76,6 +76,7 @@ class ReplayArguments(Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...]
     policies: tuple[str, ...]
     window: int | None
+    detail: bool
     plain: bool
     as_json: bool
     html: str | None
@@ -219,7 +220,7 @@ def _write_result(result: Replay, arguments: ReplayArguments) -> None:
     if arguments.as_json:
         click.echo(json.dumps(msgspec.to_builtins(result)))  # ASCII: safe in any encoding
     elif result.sessions and html != STANDARD_STREAM:
-        show_replay(result)
+        show_replay(result, detail=arguments.detail)
 
 
 def _print_left_out(found: RunResult, arguments: ReplayArguments, wanted: RunRequest) -> None:

@@ -1,8 +1,7 @@
-"""`respool stats`: requests, tokens and money saved, by day, week or month and by model."""
+"""`respool stats`: money and tokens saved, by day, week or month, agent, project and model."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +23,7 @@ NOTHING_RECORDED: Final = (
 )
 _END_OF_TIME: Final = 4e11  # seconds since 1970
 _ALL_REQUESTS: Final = 2**31
-_CONVERSATIONS_PER_PAGE: Final = 200
+_MAX_ROWS: Final = 10  # of a table
 
 
 class Saving(Struct, frozen=True, kw_only=True):
@@ -117,29 +116,59 @@ def saving_of_conversation(store: SQLiteStore, conversation: ConversationSummary
     return add_savings(_saving_of_record(one) for one in records)
 
 
-def savings_by_model(store: SQLiteStore, since: float) -> dict[str, Saving]:
-    """Savings by model since a time, the largest saving first."""
+class SavingsByOrigin(Struct, frozen=True):
+    """Savings by agent, by project and by model, the largest saving first."""
+
+    agents: dict[str, Saving] = {}
+    projects: dict[str, Saving] = {}
+    models: dict[str, Saving] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON; an unknown agent, project or model is empty."""
+        return {
+            "agents": _named("agent", self.agents),
+            "projects": _named("project", self.projects),
+            "models": _named("model", self.models),
+        }
+
+    def tables(self, *names: str, would: bool) -> list[Table]:
+        """Tables by agent, project or model, those with a known name only."""
+        by = {"agent": self.agents, "project": self.projects, "model": self.models}
+        return [
+            _table(
+                f"By {name}",
+                name.capitalize(),
+                [(one or "unknown", saving) for one, saving in list(by[name].items())[:_MAX_ROWS]],
+                would,
+            )
+            for name in names
+            if any(by[name])
+        ]
+
+
+def savings_by_origin(
+    store: SQLiteStore, since: float, until: float = _END_OF_TIME
+) -> SavingsByOrigin:
+    """Savings from one time to another by agent, project and model."""
+    found = store.totals_by_origin(None, since=since, until=until)
+    agents, projects, models = (
+        _sums((getattr(one, name), saving_of_total(one.total)) for one in found)
+        for name in ("agent", "project", "model")
+    )
+    return SavingsByOrigin(agents, projects, models)
+
+
+def _sums(savings: Iterable[tuple[str, Saving]]) -> dict[str, Saving]:
+    """Sums by name, the largest saving first."""
     found: dict[str, list[Saving]] = {}
-    for conversation in _conversations_since(store, since):
-        for record in store.requests(
-            conversation.name,
-            conversation.owner,
-            after=math.nextafter(since, 0.0),
-            limit=_ALL_REQUESTS,
-        ):
-            found.setdefault(record.model, []).append(_saving_of_record(record))
-    sums = {model: add_savings(held) for model, held in found.items()}
+    for name, saving in savings:
+        found.setdefault(name, []).append(saving)
+    sums = {name: add_savings(held) for name, held in found.items()}
     return dict(sorted(sums.items(), key=lambda one: (-one[1].money, -one[1].tokens, one[0])))
 
 
-def _conversations_since(store: SQLiteStore, since: float) -> Iterable[ConversationSummary]:
-    """Conversations with a request since a time, page by page."""
-    behind: tuple[float, int] | None = None
-    while page := store.conversations(None, behind=behind, limit=_CONVERSATIONS_PER_PAGE):
-        yield from (one for one in page if one.last >= since)
-        if page[-1].last < since:
-            return
-        behind = page[-1].last, page[-1].id
+def _named(key: str, savings: dict[str, Saving]) -> list[dict[str, Any]]:
+    return [{key: name, **one.to_dict()} for name, one in savings.items()]
 
 
 def describe_saving(saving: Saving) -> str:
@@ -160,7 +189,7 @@ def describe_saving(saving: Saving) -> str:
 @store_option
 @json_option
 def stats(period: Period, store_file: str | None, as_json: bool) -> None:
-    """Show what respool saved, by day, week or month and by model.
+    """Show what respool saved, by day, week or month, and by agent, project and model.
 
     Savings are what the same requests would have cost without respool, less what was paid, by
     reported usage and list prices: the dashboard's figures. Without an option: the last 7 days.
@@ -169,34 +198,34 @@ def stats(period: Period, store_file: str | None, as_json: bool) -> None:
     since = midnight(spans[0][0])
     with open_recorded_store(store_file) as store:
         if store is None:
-            rows, models, every = [], {}, Saving()
+            rows, origins, every = [], SavingsByOrigin(), Saving()
         else:
             rows = [
                 (start, saving_between(store, midnight(start), midnight(end)))
                 for start, end in spans
             ]
-            models = savings_by_model(store, since)
+            origins = savings_by_origin(store, since)
             every = saving_between(store, 0.0)
     total = add_savings(one for _, one in rows)
     if as_json:
-        click.echo(to_json(_to_json(period, rows, models, total, every)))
+        click.echo(to_json(_to_json(period, rows, origins, total, every)))
     elif not every.requests:
         click.echo(NOTHING_RECORDED)
     else:
-        _show(period, rows, models, total=total, every=every)
+        _show(period, rows, origins, total=total, every=every)
 
 
 def _to_json(
     period: Period,
     rows: Sequence[tuple[date, Saving]],
-    models: dict[str, Saving],
+    origins: SavingsByOrigin,
     total: Saving,
     every: Saving,
 ) -> dict[str, Any]:
     return {
         "period": period,
         "periods": [{"start": start.isoformat(), **one.to_dict()} for start, one in rows],
-        "models": [{"model": model, **one.to_dict()} for model, one in models.items()],
+        **origins.to_dict(),
         "total": total.to_dict(),
         "all": every.to_dict(),
     }
@@ -205,12 +234,12 @@ def _to_json(
 def _show(
     period: Period,
     rows: Sequence[tuple[date, Saving]],
-    models: dict[str, Saving],
+    origins: SavingsByOrigin,
     *,
     total: Saving,
     every: Saving,
 ) -> None:
-    """Print the totals, then periods from the first with a request, then models."""
+    """Print the totals, then periods from the first with a request, then by origin."""
     span = f"In the last {SHOWN_PERIODS[period]} {period}s"
     first = next((at for at, (_, one) in enumerate(rows) if one.requests), None)
     lines = [_headline(span, total), _headline("Of all that is recorded", every)]
@@ -226,9 +255,7 @@ def _show(
             [(_name(period, start), one) for start, one in rows[first:]],
             would,
         ),
-        _table(
-            "By model", "Model", [(name or "unknown", one) for name, one in models.items()], would
-        ),
+        *origins.tables("agent", "project", "model", would=would),
     )
 
 

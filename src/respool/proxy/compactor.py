@@ -193,7 +193,7 @@ class Compactor:
             (SENT_HEADER, summary.sent.encode()),
         )
         is_changeable = decision.kind != "untouched" and decision.reason != LEFT_ALONE
-        flight.is_retriable = not observe and is_changeable
+        flight.is_retriable = flight.original is not None if observe else is_changeable
         return flight
 
     # --- the decision ----------------------------------------------------------------------
@@ -319,7 +319,9 @@ class Compactor:
         Some statuses may mean that a projection is refused, or have nothing to do with it. After
         such failures in a row the original is tried.
         """
-        if flight.decision.kind == "untouched" or flight.is_observed:
+        if flight.is_observed:
+            return await self._observed_again(flight, error)
+        if flight.decision.kind == "untouched":
             return None
         found = classify_error(error.status, error.headers, error.body)
         if found.kind == "overflow" and "overflow" not in flight.retries:
@@ -385,6 +387,17 @@ class Compactor:
         if decision.body is None or decision.body == flight.decision.body:
             return None
         return self._retry(flight, decision, "invalid")
+
+    async def _observed_again(self, flight: InFlight, error: ErrorResponse) -> InFlight | None:
+        """An observed request without reasoning, if that was signed for projections before it."""
+        is_signature = _SIGNATURE_ERROR in error.body
+        if flight.original is None or flight.retries or not is_signature:
+            return None
+        again = await self._run(self._decider.decide_without_reasoning, flight.request, "refused")
+        if again.body is None or again.body == flight.body:
+            return None
+        more = {"is_observed": True, "original": again, "body": again.body}
+        return self._retry(flight, flight.decision, "invalid", **more)
 
     def _retry(self, flight: InFlight, decision: Decision, reason: Retry, **more: Any) -> InFlight:
         return self._prepared(
