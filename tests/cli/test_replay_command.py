@@ -375,6 +375,10 @@ class TestPage:
         assert not Path("new.html").exists()
 
 
+SAVED = "respool would have saved $2.00 (20 %)"
+LOST_NOTHING = "no step would have missed what it took out."
+
+
 class TestScreen:
     @pytest.mark.parametrize("columns", [50, 60, 80, 100, 120, 200])
     @pytest.mark.parametrize("priced", [True, False])
@@ -400,17 +404,25 @@ class TestScreen:
     @pytest.mark.parametrize(
         ("policy", "changes", "said"),
         [
-            ("safe", {}, "respool would have saved $2.00 (20 %), and 7 steps (3.5 %) would have missed "
-             "something that it took out."),
-            ("lean", {"lost_turns": 0, "lost": 0.0}, "respool would have saved $2.00 (20 %), and no "
-             "step would have missed what it took out."),
-            ("safe", {"bill": ReplayBill(money=11.0), "lost_turns": 0}, "respool would have cost $1.00 "
-             "(10 %) more, and no step would have missed what it took out."),
-            ("safe", {"bill": ReplayBill(money=10.0), "lost_turns": 0}, "respool would have found "
-             "nothing to save."),
+            (
+                "safe",
+                {},
+                f"{SAVED}, and 7 steps (3.5 %) would have missed something that it took out.",
+            ),
+            ("lean", {"lost_turns": 0}, f"{SAVED}, and {LOST_NOTHING}"),
+            (
+                "safe",
+                {"bill": ReplayBill(money=11.0), "lost_turns": 0},
+                f"respool would have cost $1.00 (10 %) more, and {LOST_NOTHING}",
+            ),
+            (
+                "safe",
+                {"bill": ReplayBill(money=10.0), "lost_turns": 0},
+                "respool would have found nothing to save.",
+            ),
             ("mask-10", {}, ""),
         ],
-    )  # fmt: skip
+    )
     def test_begins_with_one_sentence(
         self, policy: str, changes: dict[str, Any], said: str, capsys: Any
     ):

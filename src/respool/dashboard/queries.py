@@ -50,11 +50,16 @@ class QueryError(Exception):
 
 
 def parse_query(raw: bytes) -> Query:
-    """Parse a query string; of repeated fields the last one counts."""
+    """Parse a query string; of repeated fields the last one counts.
+
+    Empty fields count as missing, but an agent, a project or a model may be unknown.
+    """
+    text = raw.decode("latin-1")
     try:
-        return dict(parse_qsl(raw.decode("latin-1"), max_num_fields=_MAX_FIELDS))
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise QueryError(400, "There are too many fields in the query.") from None
+    return {name: value for name, value in pairs if value or name in _ORIGINS}
 
 
 def parse_name(query: Query, key: str) -> str:
