@@ -211,6 +211,8 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "refused": "The provider refused the projection, so the original was sent.",
     "left-alone": "The provider refused a projection in this conversation earlier.",
     "bypassed": "The client asked for it (`x-respool-bypass`).",
+    "paused": "Compaction was paused from the dashboard.",
+    "pinned": "The conversation was pinned on the dashboard.",
     "unreadable": "respool cannot read the request, or must pass it on.",
     "breaker-open": "The circuit breaker is open.",
     "sent-unchanged-before": (
