@@ -93,7 +93,9 @@ class Decider:
         if turn.is_left_alone():
             return self._original(turn, LEFT_ALONE)
         if known.is_pinned:
-            return self._fall_back(turn, PINNED)
+            # It may have been pinned while this was decided, and edits in force were sent.
+            is_late = _is_set(late)
+            return self._original(turn, PINNED) if is_late else self._fall_back(turn, PINNED)
         folded, seen = self._fold_with_new_facts(turn)
         if _was_sent_unchanged(folded, seen):
             return self._fall_back(turn, SENT_BEFORE)
