@@ -194,12 +194,13 @@ function drawConversation() {
 
 async function chooseConversation(name, { focus = true, link = true } = {}) {
   const pinned = listed.some((one) => one.name === name && one.pinned);
+  const isOpen = open?.name === name && open.whole;
   hasOpened = true;
-  open = { name, requests: [], listed: FIRST_ROWS, whole: false, branch: 0, pinned };
+  if (!isOpen) open = { name, requests: [], listed: FIRST_ROWS, whole: false, branch: 0, pinned };
   if (link && linked() !== name) history.pushState(null, "", `#conversation=${encodeURIComponent(name)}`);
   const chosen = open;
   try {
-    await fetchRequests(chosen);
+    if (!isOpen) await fetchRequests(chosen);
   } catch (error) {
     if (open === chosen) open = null; // an unknown name, or respool does not answer
     throw error;
