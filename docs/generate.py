@@ -212,6 +212,8 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "left-alone": "The provider refused a projection in this conversation earlier.",
     "bypassed": "The client asked for it (`x-respool-bypass`).",
     "signed": "AWS signed the body (SigV4), so it cannot be changed.",
+    "paused": "Compaction was paused from the dashboard.",
+    "pinned": "The conversation was pinned on the dashboard.",
     "unreadable": "respool cannot read the request.",
     "passed-through": (
         "A format, cloud or history [that respool passes through]"

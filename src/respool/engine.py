@@ -812,6 +812,19 @@ class RequestHistory:
             self._terms = f"{self.model} {self.once('tools', self._tools)}"
         return self._terms
 
+    def head_texts(self) -> Iterator[str]:
+        """The texts of the system prompt beside the history."""
+        parts = PROVIDERS[self.format].codec.decode_head(self.body.fields or {})
+        return (part.text for part in parts if part.kind == "text")
+
+    def first_texts(self, messages: int) -> Iterator[tuple[str, str]]:
+        """The speakers and texts of the first messages."""
+        codec = PROVIDERS[self.format].codec
+        for row in range(min(messages, len(self.body))):
+            for part in codec.decode(row, self.body.message(row)):
+                if part.kind == "text":
+                    yield part.speaker, part.text
+
     def _tools(self) -> str:
         """A hash of the tools in the prompt: a deferred one may come and no prefix breaks."""
         head, tools = self.body.head_bytes(_TOOLS), (self.body.fields or {}).get("tools")

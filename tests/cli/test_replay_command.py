@@ -24,7 +24,7 @@ import respool
 from respool.cli import main
 from respool.cli.replay_screen import left_out_lines, show_replay
 from respool.proxy.auth import keyed_hash
-from respool.replay.result import SkippedSource
+from respool.replay.result import ReplayBill, SkippedSource
 from respool.replay.totals import conversation_count
 from respool.store import SQLiteStore
 from tests.replay.results import sample
@@ -187,7 +187,7 @@ class TestFigures:
 
     def test_the_screen_has_them_too(self, tmp_path: Path):
         file = requests(tmp_path / "log.jsonl", history("openai-chat"))
-        shown = run("--plain", "--policy", "mask-1", str(file)).stdout
+        shown = run("--plain", "--detail", "--policy", "mask-1", str(file)).stdout
         assert "1 conversation in 1 file, 3 requests\n" in shown
         assert "3,360 tokens were sent, of which 0 % were read from the cache." in shown
         assert re.search(r"^none +\$[\d.]+ 100 %  100 % 0\.0 % 100 %", shown, re.MULTILINE)
@@ -396,7 +396,7 @@ class TestBadInput:
             writer.join()
         for result in results:
             assert (result.exit_code, result.stderr) == (0, "")
-            told = re.match(r"1 conversation in 1 file, (\d+) requests\n", result.stdout)
+            told = re.search(r"^1 conversation in 1 file, (\d+) requests\n", result.stdout, re.M)
             assert told is not None
             assert 100 <= int(told[1]) <= 200
             assert "Left out" not in result.stdout
@@ -445,19 +445,78 @@ class TestPage:
         assert not Path("new.html").exists()
 
 
+SAVED = "respool would have saved $2.00 (20 %)"
+LOST_NOTHING = "no step would have missed what it took out."
+
+
 class TestScreen:
     @pytest.mark.parametrize("columns", [50, 60, 80, 100, 120, 200])
     @pytest.mark.parametrize("priced", [True, False])
-    def test_fits(self, columns: int, priced: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    @pytest.mark.parametrize("detail", [True, False])
+    def test_fits(
+        self,
+        columns: int,
+        priced: bool,
+        detail: bool,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: Any,
+    ):
         monkeypatch.setenv("COLUMNS", str(columns))
         replay = sample(60, priced=priced)
-        show_replay(replay)
+        show_replay(replay, detail=detail)
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= columns
-        assert columns < 80 or len(lines) <= 44
+        assert columns < 80 or len(lines) <= (48 if detail else 44)
         table = {line.split()[0] for line in lines if line.strip()}
         assert set(replay.policies) <= table
         assert not any("…" in line for line in lines if line.startswith(replay.policies))
+
+    @pytest.mark.parametrize(
+        ("policy", "changes", "said"),
+        [
+            (
+                "safe",
+                {},
+                f"{SAVED}, and 7 steps (3.5 %) would have missed something that it took out.",
+            ),
+            ("lean", {"lost_turns": 0}, f"{SAVED}, and {LOST_NOTHING}"),
+            (
+                "safe",
+                {"bill": ReplayBill(money=11.0), "lost_turns": 0},
+                f"respool would have cost $1.00 (10 %) more, and {LOST_NOTHING}",
+            ),
+            (
+                "safe",
+                {"bill": ReplayBill(money=10.0), "lost_turns": 0},
+                "respool would have found nothing to save.",
+            ),
+            ("mask-10", {}, ""),
+        ],
+    )
+    def test_begins_with_one_sentence(
+        self, policy: str, changes: dict[str, Any], said: str, capsys: Any
+    ):
+        replay = sample(60, priced=True)
+        none, other = replay.totals[:2]
+        fields = {"policy": policy, "bill": ReplayBill(money=8.0), "lost_turns": 7, "lost": 0.035}
+        totals = (
+            _changed(none, bill=ReplayBill(money=10.0, read=1.0)),
+            _changed(other, **{**fields, **changes}),
+        )
+        show_replay(_changed(replay, totals=totals))
+        first = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
+        head, _, rest = first.partition("; ")
+        assert re.fullmatch(r"These \d+ conversations cost \$10.00 at list prices\.?", head)
+        assert rest == said
+
+    def test_expert_columns_are_behind_an_option(self, capsys: Any):
+        replay, shown = sample(6), dict[bool, str]()
+        for detail in (False, True):
+            show_replay(replay, detail=detail)
+            shown[detail] = capsys.readouterr().out
+        for word in ("captured", "invalid", "breaks", "all-in", "The provider reported"):
+            assert (word in shown[False], word in shown[True]) == (False, True), word
+        assert "--detail" in shown[False]
 
     def test_hostile_names_stay_on_their_line(self, capsys: Any):
         replay = sample(3)
@@ -602,14 +661,14 @@ class TestWorkingDirectory:
         planted = ("select", "socket", "multiprocessing", "msgspec", "click", "respool", "runpy")
         status, told, ran = self.ran(tmp_path, planted=planted)
         assert (status, ran) == (0, ""), told
-        assert told.startswith("3 conversations in 1 file")
+        assert told.startswith("These 3 conversations cost 757 tokens")
 
     def test_python_m_drops_it_before_workers_start(self, tmp_path: Path):
         """Python itself searches it for what it imports before the command's first line."""
         planted = ("multiprocessing", "resource_tracker")
         status, told, ran = self.ran(tmp_path, "-m", "respool", planted=planted)
         assert (status, ran) == (0, ""), told
-        assert told.startswith("3 conversations in 1 file")
+        assert told.startswith("These 3 conversations cost 757 tokens")
 
     @pytest.mark.parametrize(
         ("flags", "can"), [((), True), (("-E",), False), (("-E", "-P"), True), (("-I",), True)]

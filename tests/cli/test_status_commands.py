@@ -118,6 +118,42 @@ class TestStats:
         assert shown["all"]["saved_usd"] == pytest.approx(4.25)
         assert [row["model"] for row in shown["models"]][:1] == ["large"]
 
+    def test_by_agent_and_project_money_first(self, path: Path):
+        shop, infra = {"project": "/home/a/shop"}, {"project": "/srv/infra"}
+        write(
+            path,
+            record("a", time=noon(), agent="Codex", cost_before=2.0, cost_after=1.5, **shop),
+            record("b", time=noon(), agent="Claude Code", cost_before=3.0, cost_after=1.0, **infra),
+            record("c", time=noon(), agent="Claude Code", cost_before=1.0, cost_after=0.5, **shop),
+            record("d", time=noon(), cost_before=1.0, cost_after=1.0),
+        )
+        shown = json.loads(run("stats", "--json").output)
+        found = {
+            (key, row[key]): (row["saved_usd"], row["requests"])
+            for key in ("agent", "project")
+            for row in shown[f"{key}s"]
+        }
+        assert found == {
+            ("agent", "Claude Code"): (2.5, 2),
+            ("agent", "Codex"): (0.5, 1),
+            ("agent", ""): (0.0, 1),
+            ("project", "/srv/infra"): (2.0, 1),
+            ("project", "/home/a/shop"): (1.0, 2),
+            ("project", ""): (0.0, 1),
+        }
+        assert json.loads(run("status", "--json").output)["saved"]["agents"] == shown["agents"]
+        for command in ("stats", "status"):
+            said = run(command).output
+            rows = [" ".join(line.split()) for line in said.splitlines()]
+            assert "Agent Saved Of the bill Tokens saved Requests" in rows
+            assert "Claude Code $2.50 62 % 1,200 2" in rows
+            assert "/srv/infra $2.00 67 % 600 1" in rows
+        line = run("statusline", data='{"session_id": "x", "cwd": "/home/a/shop"}').output
+        assert line == "respool saved $1.00 (33 %) today in shop\n"
+        workspace = '{"cwd": "/x", "workspace": {"project_dir": "/srv/infra"}}'
+        assert "(67 %) today in infra" in run("statusline", data=workspace).output
+        assert "(43 %) today\n" in run("statusline", data='{"cwd": "/elsewhere"}').output
+
     def test_a_period_begins_at_midnight_exactly(self, path: Path):
         start = midnight(last_periods("day", datetime.now().date(), 7)[0][0])
         before = math.nextafter(start, 0.0)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import sqlite3
 import zlib
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.dashboard.support import LONG, Dashboarded, dashboarded
-from tests.e2e.browser import COLLIDING, FAINT, SOON, Look
+from tests.dashboard.support import LONG, Dashboarded, dashboarded, only
+from tests.e2e.browser import COLLIDING, FAINT, SOON, Look, Seen
 from tests.support.formats import Exchange
 
 pytestmark = pytest.mark.e2e
 
+DAY = 86_400
 ATTACK = (
     '</script><img src=x onerror="window.hit=1"><svg onload="window.hit=1"></svg>'
     "<iframe src=//evil.example></iframe><a href=javascript:window.hit=1>x</a>"
@@ -105,8 +109,7 @@ class TestWhatIsShown:
         assert 0 < seen.tab.locator("#events tbody tr").count() < before
         told = seen.tab.locator("#events").inner_text()
         assert "Prefixes broke" not in told
-        assert "Read /w/a.py at" in told
-        assert "had been taken out at" in told
+        assert "Read /w/a.py: the agent asked for it again" in told
         assert "was called 3 times" in told
         assert "the provider answered 529" in told
         seen.tab.get_by_role("button", name="Open the conversation").first.click()
@@ -170,7 +173,7 @@ class TestWhatIsShown:
 class TestByKeyboard:
     def test_from_the_top_to_an_edit_and_back(self, look: Look, used: Dashboarded):
         seen = look(used)
-        for _ in range(30):
+        for _ in range(60):
             seen.press("Tab")
             if seen.tab.evaluate("document.activeElement.matches('#list button.pick')"):
                 break
@@ -179,9 +182,13 @@ class TestByKeyboard:
         assert seen.focused() != first
         seen.press("ArrowUp", "Enter")
         seen.tab.locator("#detail svg").wait_for()
-        seen.press("Tab", "Tab", "ArrowLeft")
+        for _ in range(20):
+            seen.press("Tab")
+            if seen.tab.evaluate("document.activeElement.matches('#detail svg')"):
+                break
+        seen.press("ArrowLeft")
         assert "Request 7" in seen.text("#detail output")
-        for _ in range(10):
+        for _ in range(20):
             seen.press("Tab")
             if "edit at request" in seen.focused():
                 break
@@ -351,3 +358,186 @@ class TestHostileText:
         assert seen.tab.evaluate("window.got") is False
         seen.complaints.clear()
         seen.asked.clear()
+
+
+CLAUDE = (
+    "user-agent: claude-cli/2.1.325 (external, cli)",
+    "x-claude-code-session-id: two",
+)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboarded]:
+    """A proxy that two agents in two folders went through, one of them three days ago."""
+    with dashboarded(tmp_path_factory.mktemp("mixed")) as one:
+        steps = [
+            [
+                Exchange(
+                    LONG, id=f"call_{n}", tool="Read", args={"file_path": f"/home/a/shop/{n}.py"}
+                )
+            ]
+            for n in range(4)
+        ]
+        codex = ("user-agent: codex_cli_rs/0.166.0",)
+        task = "<environment_context>\n  <cwd>/srv/infra</cwd>\n</environment_context>\nRotate keys"
+        for end in range(1, 4):
+            one.send(*steps[:end], task=task, headers=codex)
+        with sqlite3.connect(one.store.path) as base:
+            for table, columns in (("requests", ["time"]), ("conversations", ["last", "started"])):
+                for column in columns:
+                    base.execute(f"UPDATE {table} SET {column} = {column} - {3 * DAY}")
+        shop = "Fix the login test\n\nWorking directory: /home/a/shop"
+        for end in range(1, 5):
+            one.send(*steps[:end], task=shop, headers=CLAUDE)
+        yield one
+
+
+class TestNames:
+    def test_the_newest_conversation_is_open_with_its_names(self, look: Look, mixed: Dashboarded):
+        seen = look(mixed)
+        seen.tab.locator("#detail svg").wait_for(timeout=SOON)
+        assert seen.text("#detail h3").startswith("Fix the login test")
+        assert seen.text("#detail .origin").startswith("Claude Code · shop · claude-sonnet-4-5")
+        assert not seen.tab.url.count("#")
+        first = seen.text("#list button.pick")
+        assert "Fix the login test" in first
+        assert "Claude Code · shop" in first
+        seen.tab.get_by_role("button", name="Close this conversation").click()
+        seen.tab.wait_for_timeout(2_500)  # a round of asking: it stays closed
+        assert seen.tab.locator("#detail .hint").count() == 1
+
+    def test_edits_are_named_by_tool_and_path(self, look: Look, mixed: Dashboarded):
+        seen = look(mixed)
+        seen.open_edit()
+        assert seen.text("dialog .pick b") == "Read 2.py"
+        assert seen.text("dialog .pane h3") == "Read 2.py"
+        assert seen.tab.locator("dialog .pick b").first.get_attribute("title") == (
+            "/home/a/shop/2.py"
+        )
+
+
+class TestFilters:
+    def picks(self, seen: Seen, count: int) -> list[str]:
+        """Texts of the conversations, once there are so many."""
+        seen.tab.wait_for_function(
+            f"() => document.querySelectorAll('#list button.pick').length === {count}", timeout=SOON
+        )
+        return seen.tab.locator("#list button.pick b").all_inner_texts()
+
+    def test_by_words_agent_project_and_day(self, look: Look, mixed: Dashboarded):
+        seen = look(mixed)
+        assert self.picks(seen, 2) == [
+            "Fix the login test Working directory: /home/a/shop",
+            "Rotate keys",
+        ]
+        seen.tab.locator("#search").fill("ROTATE infra")
+        assert self.picks(seen, 1) == ["Rotate keys"]
+        seen.tab.locator("#search").fill("no such words")
+        seen.tab.get_by_text("None meets the filters.").wait_for(timeout=SOON)
+        assert seen.text("h1") == "Nothing meets the filters"
+        seen.tab.locator("#clear").click()
+        self.picks(seen, 2)
+        seen.tab.locator("#filter-agent").select_option(label="Codex")
+        assert self.picks(seen, 1) == ["Rotate keys"]
+        seen.tab.locator("#clear").click()
+        seen.tab.locator("#filter-project").select_option(label="shop")
+        assert len(self.picks(seen, 1)) == 1
+        seen.tab.locator("#clear").click()
+        then = date.today() - timedelta(days=3)
+        seen.tab.locator("#day").fill(then.isoformat())
+        assert self.picks(seen, 1) == ["Rotate keys"]
+        seen.tab.get_by_text("3 requests").first.wait_for(timeout=SOON)
+        assert seen.tab.locator("#range").is_disabled()
+
+    def test_tables_by_day_week_and_month(self, look: Look, mixed: Dashboarded):
+        seen = look(mixed)
+        tables = seen.tab.locator("#tables table")
+        assert tables.count() == 4
+        assert tables.first.locator("tbody tr").count() == 2
+        shown = seen.tab.locator("#tables").inner_text()
+        for name in ("Claude Code", "Codex", "shop", "infra", "claude-sonnet-4-5"):
+            assert name in shown
+        seen.tab.get_by_role("button", name="Month").click()
+        seen.tab.get_by_text("By month, the last 12 months").wait_for(timeout=SOON)
+        seen.tab.get_by_role("button", name="Only Codex").click()
+        assert self.picks(seen, 1) == ["Rotate keys"]
+
+    def test_the_csv_holds_what_is_filtered(self, look: Look, mixed: Dashboarded):
+        seen = look(mixed)
+        seen.tab.locator("#range").select_option("week")
+        seen.tab.locator("#filter-agent").select_option(label="Codex")
+        self.picks(seen, 1)
+        with seen.tab.expect_download() as waiting:
+            seen.tab.locator("#csv").click()
+        rows = list(csv.DictReader(Path(waiting.value.path()).read_text().splitlines()))
+        assert [row["agent"] for row in rows] == ["Codex"] * 3
+        assert {row["project"] for row in rows} == {"/srv/infra"}
+
+
+class TestTerms:
+    def test_every_heading_is_explained_by_pointer_and_keyboard(
+        self, look: Look, mixed: Dashboarded
+    ):
+        seen = look(mixed)
+        seen.open_conversation()
+        seen.tab.locator("summary").click()
+        bare = seen.tab.evaluate(
+            """() => [...document.querySelectorAll(".facts dt, thead th, .legend li, .stand dt")]
+                .filter((one) => one.checkVisibility() && !one.querySelector("[data-tip]"))
+                .map((one) => one.textContent)"""
+        )
+        assert bare == []
+        tip = seen.tab.locator("#tip")
+        assert not tip.is_visible()
+        seen.tab.locator("#overview .term", has_text="Prefix breaks").hover()
+        assert "provider's cache" in tip.inner_text()
+        seen.tab.mouse.move(2, 2)
+        assert not tip.is_visible()
+        seen.tab.locator("#overview .facts .term").first.focus()
+        assert "Questions that an agent sent" in tip.inner_text()
+        described = seen.tab.evaluate("document.activeElement.getAttribute('aria-describedby')")
+        assert described == "tip"
+        seen.press("ArrowRight")
+        assert "reached respool" in tip.inner_text()
+        seen.press("Escape")
+        assert not tip.is_visible()
+        assert seen.tab.locator("#detail svg").is_visible()
+
+
+class TestChanges:
+    def test_pause_observe_and_back(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            made = one.talk(4)
+            task = "go on with make"
+            assert "respool:" in one.received[-1].body.decode()
+            seen = look(one)
+            seen.tab.get_by_role("button", name="Pause").click()
+            seen.tab.locator("#mode.badge").wait_for(timeout=SOON)
+            assert seen.text("#mode") == "paused: requests pass as they come"
+            one.send(*made, task=task)
+            assert "respool:" not in one.received[-1].body.decode()
+            seen.tab.get_by_role("button", name="Observe").click()
+            seen.tab.get_by_text("observing: nothing is changed").first.wait_for(timeout=SOON)
+            one.send(*made, task=task)
+            assert "respool:" not in one.received[-1].body.decode()
+            seen.tab.get_by_role("button", name="Compact").click()
+            seen.tab.locator("#mode:not(.badge)").wait_for(state="attached", timeout=SOON)
+            one.send(*made, [Exchange("ok", id="call_9")], task=task)
+            assert "respool:" in one.received[-1].body.decode()
+            assert [x["mode"] for x in only(one)[-3:]] == ["bypassed", "observed", "compacted"]
+            seen.context.close()
+
+    def test_pin_and_unpin(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            made = one.talk(4)
+            seen = look(one)
+            seen.tab.get_by_role("button", name="Pin", exact=True).click()
+            seen.tab.get_by_role("button", name="Unpin").wait_for(timeout=SOON)
+            one.send(*made, task="go on with make")
+            assert "respool:" not in one.received[-1].body.decode()
+            assert "pinned: left alone" in seen.text("#list button.pick")
+            seen.tab.get_by_role("button", name="Unpin").click()
+            seen.tab.get_by_role("button", name="Pin", exact=True).wait_for(timeout=SOON)
+            one.send(*made, [Exchange("ok", id="call_9")], task="go on with make")
+            assert "respool:" in one.received[-1].body.decode()
+            seen.context.close()

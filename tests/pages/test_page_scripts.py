@@ -40,10 +40,10 @@ KEYWORDS = frozenset(
 )
 GIVEN = frozenset(
     """
-    AbortSignal Array Boolean Date Error Intl JSON Map Math Number Object ResizeObserver Set String
-    SyntaxError URLSearchParams addEventListener clearTimeout document encodeURIComponent fetch
-    getComputedStyle getSelection history innerWidth localStorage location matchMedia performance
-    setTimeout window
+    AbortSignal Array Boolean Date Element Error Event Intl JSON Map Math Number Object
+    ResizeObserver Set String SyntaxError URLSearchParams addEventListener clearTimeout document
+    encodeURIComponent fetch getComputedStyle getSelection history innerHeight innerWidth
+    localStorage location matchMedia performance setTimeout window
     """.split()  # noqa: SIM905 - reads better
 )
 SHARED = tuple(("respool.pages", name) for name in pages._SCRIPTS)  # pyright: ignore[reportPrivateUsage]

@@ -15,7 +15,7 @@ from typing import Any
 
 import respool
 from respool.proxy.breaker import BreakerRules, CircuitBreaker
-from respool.proxy.compactor import Compactor
+from respool.proxy.compactor import Compactor, Mode
 from respool.proxy.decide import Decider
 from respool.proxy.middleware import Decision, ErrorResponse, InFlight, ParsedRequest
 from respool.proxy.recorder import Recorder
@@ -37,6 +37,7 @@ EAGER_POLICY = respool.Policy(
 PLANNED = respool.Policy(cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
 BUDGET = respool.Policy(budget=6_000, cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
 DEADLINE = 0.1
+MODES: tuple[Mode, ...] = ("pause", "observe")
 
 
 class Unsteady(Decider):
@@ -102,7 +103,12 @@ class Driver:
         decider = Unsteady(self.policy, store, shared_store=self.shared)
         options = CompactionOptions(policy=self.policy, deadline=DEADLINE, shared_store=self.shared)
         made = Compactor(
-            decider, Recorder(store), options, salt=salt_of(store), clock=lambda: self.now
+            decider,
+            Recorder(store),
+            options,
+            salt=salt_of(store),
+            clock=lambda: self.now,
+            observer=Decider(self.policy, store, observe=True, shared_store=self.shared),
         )
         made.breaker = CircuitBreaker(
             lambda: self.now, BreakerRules(max_failures=self.chance.choice([5, 50]))
@@ -128,6 +134,8 @@ class Driver:
             self.say,
             self.kill,
             self.grow_beside,
+            self.switch_mode,
+            self.pin,
         ]
         if self.shared:  # of what a server could not write, the other does not know
             acts.remove(self.toggle_lock)
@@ -219,6 +227,27 @@ class Driver:
 
     async def bypass(self, branch: Branch) -> None:
         await self.grow(branch, (b"x-respool-bypass", b"1"))
+
+    async def switch_mode(self, branch: Branch) -> None:
+        """The user pauses or observes for some requests, and compacts again."""
+        middleware = self.chance.choice(self.servers)[0]
+        middleware.switch(self.chance.choice(MODES))
+        for _ in range(self.chance.randrange(1, 4)):
+            await self.grow(branch)
+        middleware.switch("compact")
+
+    async def pin(self, branch: Branch) -> None:
+        """The user pins the conversation at one server for some requests, and unpins it."""
+        middleware, _, store = self.chance.choice(self.servers)
+        if branch.went is None or self.lock is not None:
+            return
+        store.flush()
+        name = branch.went[1].identity.conversation
+        for pinned in (True, False):
+            store.set_pinned(name, pinned)
+            middleware.note_pinned(name, pinned)
+            for _ in range(self.chance.randrange(1, 3)):
+                await self.grow(branch)
 
     async def fail(self, branch: Branch) -> None:
         await self.grow(branch, error="overloaded")
@@ -348,6 +377,8 @@ class Driver:
                 if self.together is not None:
                     await self.together.wait()
                 decision = flight.decision
+                if flight.is_observed:
+                    decision = flight.original or Decision(kind="original")
                 middleware.response_started(flight, status, ())
                 middleware.ended(flight, "complete")
                 self.kinds[decision.kind] = self.kinds.get(decision.kind, 0) + 1

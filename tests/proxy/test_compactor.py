@@ -218,6 +218,22 @@ class TestTheColdCache:
                 one.note_accepted(asked, made)
                 assert made.moment == (moment if steps > 1 else "")
 
+    def test_a_late_decision_does_not_say_that_a_pinned_original_was_sent(self, tmp_path: Path):
+        """It was pinned while the decision ran; something else had been sent in its place."""
+        store = SQLiteStore(tmp_path / "respool.db")
+        one = Decider(EAGER_POLICY, store)
+        first = parsed(request_body("anthropic", 2), "anthropic", None, "owner", 1e9)
+        name = one.decide(first).identity.conversation
+        store.keep("owner", name, {reference("text"): "text"})
+        assert store.set_pinned(name, True)
+        asked = parsed(request_body("anthropic", 3), "anthropic", None, "owner", 1e9)
+        late = threading.Event()
+        late.set()
+        for event, skipped in ((late, 0), (threading.Event(), 1)):
+            assert one.decide(asked, event).reason == "pinned"
+            assert len(store.facts(name).skipped) == skipped
+        store.close()
+
     def test_another_model_or_other_tools_are_a_fact(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
             await one.ask("anthropic", 3)

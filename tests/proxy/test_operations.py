@@ -86,7 +86,7 @@ def numbers(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_a_breaker_that_is_open_is_told(tmp_path: Path):
     store, metrics = SQLiteStore(tmp_path / "respool.db"), Metrics()
     standing = BreakerState("open", "Compaction rests.")
-    watch = HealthEndpoint(store, lambda: standing, observe=False)
+    watch = HealthEndpoint(store, lambda: standing, lambda: "compact")
     found = watch.check()
     assert (found.status, found.store, found.circuit_breaker) == ("degraded", "ok", standing)
     watch.update(metrics)
@@ -101,7 +101,7 @@ def test_a_breaker_that_is_open_is_told(tmp_path: Path):
 
 def test_records_that_are_lost_are_counted_once(tmp_path: Path):
     store, metrics = SQLiteStore(tmp_path / "respool.db"), Metrics()
-    watch = HealthEndpoint(store, lambda: BreakerState("closed", ""), observe=False)
+    watch = HealthEndpoint(store, lambda: BreakerState("closed", ""), lambda: "compact")
     store.close()
     for expected in (1, 2):
         assert not store.record(record())

@@ -78,7 +78,7 @@ def test_sessions_are_summed() -> None:
 
 def test_the_screen_tells_it_beside_what_stood(capsys: pytest.CaptureFixture[str]) -> None:
     replay = replayed(RefetchCounts(2, 300, 5, 10, 40))
-    show_replay(replay)
+    show_replay(replay, detail=True)
     said = " ".join(capsys.readouterr().out.split())
     rate = 100 * 8 / replay.requests
     assert f"Read again after a cut by safe: 8 ({rate:.2f} per 100 requests), 1.2k tokens" in said
@@ -89,12 +89,12 @@ def test_the_screen_tells_it_beside_what_stood(capsys: pytest.CaptureFixture[str
 
 
 def test_the_screen_says_nothing_where_nobody_looked(capsys: pytest.CaptureFixture[str]) -> None:
-    show_replay(replayed(None))
+    show_replay(replayed(None), detail=True)
     assert "Read again" not in capsys.readouterr().out
 
 
 def test_the_screen_says_nothing_where_nothing_was_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    show_replay(replayed(RefetchCounts(0, 0, 5, 0, 40)))
+    show_replay(replayed(RefetchCounts(0, 0, 5, 0, 40)), detail=True)
     assert "Read again" not in capsys.readouterr().out
 
 

@@ -20,7 +20,7 @@ from respool.store.database_file import (
     read_salt,
     read_version,
 )
-from tests.store.support import OWNER, by_ref, record, text_of
+from tests.store.support import NOW, OWNER, by_ref, record, text_of
 
 LATEST = len(MIGRATIONS)
 TITLES: Migration = (
@@ -60,6 +60,32 @@ def test_every_version_leads_to_the_same_tables(tmp_path: Path):
             rows = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name")
             shapes.add(tuple(rows.fetchall()))
     assert len(shapes) == 1
+
+
+def test_a_store_without_agents_and_prompts_opens_and_goes_on(path: Path):
+    """As the version before wrote it: three migrations, and a record without the new columns."""
+    new = {"requests": ("agent", "project"), "conversations": ("prompt", "pinned")}
+    with opened(path) as connection:
+        for table, columns in new.items():
+            for column in columns:
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.execute("PRAGMA user_version = 3")
+        rows = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table'").fetchall()
+        assert not any("prompt" in sql for (sql,) in rows)
+    store = SQLiteStore(path)
+    (old,) = store.conversations(None)
+    assert (old.agent, old.project, old.prompt, old.pinned) == ("", "", "", False)
+    assert old.requests == 1
+    store.record(record("r2", agent="Codex", project="/w", prompt="first"))
+    store.record(record("r3", agent="pi", project="/x", prompt="second", time=NOW + 1))
+    assert store.flush()
+    (both,) = store.conversations(None)
+    assert (both.agent, both.project, both.prompt) == ("pi", "/x", "first")
+    totals = store.totals_by_origin(None, since=0.0, until=4e9)
+    assert [(one.agent, one.total.requests) for one in totals] == [("", 1), ("Codex", 1), ("pi", 1)]
+    assert store.set_pinned(both.name, True)
+    assert store.is_pinned(both.name)
+    store.close()
 
 
 def test_what_was_there_is_there_and_the_step_is_taken_once(

@@ -37,6 +37,11 @@ from .options import json_option
     metavar="N",
     help="Context window in tokens, in place of the model's listed one.",
 )
+@click.option(
+    "--detail",
+    is_flag=True,
+    help="Show all columns of the policies, what was read again, and the reported charges.",
+)
 @click.option("--plain", is_flag=True, help="Count characters / 4, as published figures do.")
 @json_option
 @click.option("--html", metavar="FILE", help="Write a page with charts, for a browser.")

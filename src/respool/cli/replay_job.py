@@ -40,7 +40,7 @@ from .options import (
     write_bytes,
 )
 from .replay_screen import left_out_lines, show_replay
-from .stats import conversations_since, saving_of_conversation
+from .stats import every_conversation, saving_of_conversation
 
 
 @contextmanager
@@ -86,6 +86,7 @@ class ReplayArguments(Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...]
     policies: tuple[str, ...]
     window: int | None
+    detail: bool
     plain: bool
     as_json: bool
     html: str | None
@@ -135,7 +136,7 @@ def read_proxied_sessions() -> ProxiedSessions | None:
     owners: set[str] = set()
     try:
         with open_recorded_store(None) as store:
-            for one in conversations_since(store, 0.0) if store is not None else ():
+            for one in every_conversation(store) if store is not None else ():
                 if one.session and store is not None:
                     held = savings.get(one.session, Saving())
                     savings[one.session] = add_savings((held, saving_of_conversation(store, one)))
@@ -283,7 +284,7 @@ def _write_result(result: Replay, arguments: ReplayArguments) -> None:
     if arguments.as_json:
         click.echo(json.dumps(msgspec.to_builtins(result)))  # ASCII: safe in any encoding
     elif result.sessions and html != STANDARD_STREAM:
-        show_replay(result)
+        show_replay(result, detail=arguments.detail)
 
 
 def _print_left_out(found: RunResult, arguments: ReplayArguments, wanted: RunRequest) -> None:

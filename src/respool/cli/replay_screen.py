@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -36,30 +37,37 @@ _MAX_NAME_CHARS = 23  # characters of a name
 _LIST_WIDTH = 40  # columns of one list
 _WIDE_FROM = 100  # min columns for the wide table
 _NARROW_BELOW = 76  # max columns for the narrow table
-_COLUMNS = ("money", "bill", "all-in", "lost", "peak", "captured", "invalid", "breaks", "ms")
+_COLUMNS = ("money", "bill", "lost")
+_DETAIL_COLUMNS = ("money", "bill", "all-in", "lost", "peak", "captured", "invalid", "breaks", "ms")
 _LEGEND = (
+    "lost: turns whose next step needed something that had been taken out.",
+    "More columns, and how exact this is: --detail.",
+)
+_DETAIL_LEGEND = (
     "all-in: the bill, and what asking again for what was lost would cost.",
     "lost: turns whose next step needed something that had been taken out.",
     "captured: share of floor's saving. invalid: refused. breaks: cache not found.",
 )
+_COMPARED = re.compile(r"none|floor|oracle|mask-\d+|clear-.+")  # policies that are not respool's
 _TOKENS_NOTE = "*: of plain input; one that is read from the cache counts as its price does."
 
 
-def show_replay(replay: Replay) -> None:
+def show_replay(replay: Replay, *, detail: bool = False) -> None:
     """Print a replay: coloured on a terminal, plain text elsewhere."""
     from rich.console import Console  # lazily: it takes longer to load than most commands to run
 
     console = Console(highlight=False, emoji=False, markup=False)
     with console.capture() as shown:
+        console.print(_sentence(replay), style="bold")
+        console.print()
         for line in _headline(replay):
             console.print(line)
         console.print()
         _show_spending(console, replay)
-        _show_policies(console, replay)
-        found = _loop_lines(replay.loops, replay.totals[0].bill.cost)
+        _show_policies(console, replay, detail=detail)
         for line in (
-            *found,
-            *_reported_bill_lines(replay.sessions),
+            *_loop_lines(replay.loops, replay.totals[0].bill.cost),
+            *(_reported_bill_lines(replay.sessions) if detail else ()),
             *_left_out(replay.left, console.width),
         ):
             console.print(line)
@@ -67,6 +75,41 @@ def show_replay(replay: Replay) -> None:
 
 
 # --- what there was ----------------------------------------------------------------------------
+
+
+def _sentence(replay: Replay) -> str:
+    """What the sessions cost, and what respool would have saved and lost, in one sentence."""
+    bill, count = replay.totals[0].bill, conversation_count(replay.sessions)
+    which = "This conversation" if count == 1 else f"These {count:,} conversations"
+    cost = f"{which} cost {_format_bill(bill)}"
+    total = next((one for one in replay.totals if not _COMPARED.fullmatch(one.policy)), None)
+    if total is None:
+        return f"{cost}."
+    saving = _format_saving(bill, total)
+    if not saving and not total.lost_turns:
+        return f"{cost}; respool would have found nothing to save."
+    return f"{cost}; respool would have {saving or 'saved nothing'}, and {_format_losses(total)}."
+
+
+def _format_saving(bill: ReplayBill, total: PolicyTotal) -> str:
+    """Saving of a policy, in the unit of the bill; empty: none."""
+    is_priced = bill.money is not None and total.bill.money is not None
+    before, after = (
+        (bill.money or 0.0, total.bill.money or 0.0) if is_priced else (bill.cost, total.bill.cost)
+    )
+    saved = before - after
+    amount = _format_dollars(abs(saved)) if is_priced else f"{_format_tokens(abs(saved))} tokens"
+    share = _format_percent(abs(saved), before)
+    if share in ("–", "0 %"):
+        return ""
+    return f"saved {amount} ({share})" if saved > 0 else f"cost {amount} ({share}) more"
+
+
+def _format_losses(total: PolicyTotal) -> str:
+    if not total.lost_turns:
+        return "no step would have missed what it took out"
+    steps = pluralize(total.lost_turns, "step")
+    return f"{steps} ({100 * total.lost:.1f} %) would have missed something that it took out"
 
 
 def _headline(replay: Replay) -> Iterator[str]:
@@ -201,14 +244,15 @@ def _unused_line(replay: Replay) -> str:
 # --- what policies would have done -------------------------------------------------------------
 
 
-def _show_policies(console: Console, replay: Replay) -> None:
+def _show_policies(console: Console, replay: Replay, *, detail: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
     money, roomy = replay.totals[0].bill.money is not None, console.width >= _WIDE_FROM
     table = Table(box=None, pad_edge=False, padding=(0, 2 if roomy else 1, 0, 0))
     table.add_column("policy", overflow="fold", min_width=6)
-    shown = _COLUMNS[:5] if console.width < _NARROW_BELOW else _COLUMNS
+    shown = _DETAIL_COLUMNS if detail else _COLUMNS
+    shown = shown[:5] if console.width < _NARROW_BELOW else shown
     for name in shown:
         heading = "tokens*" if name == "money" and not money else name
         table.add_column(heading, justify="right", no_wrap=True)
@@ -218,14 +262,16 @@ def _show_policies(console: Console, replay: Replay) -> None:
             Text(escape_unprintable(total.policy)), *(Text(cells[name]) for name in shown)
         )
     title = Text("What a policy would have done", style="bold")
-    console.print(title.append(" (bill, all-in and peak next to none)", style="not bold"))
+    beside = "bill, all-in and peak" if detail else "bill"
+    console.print(title.append(f" ({beside} next to none)", style="not bold"))
     console.print(table)
     tried = (
         f"{escape_unprintable(name)}: {describe_policy(name)}." for name in replay.policies[1:]
     )
-    for line in (" ".join(tried), *_LEGEND, *(() if money else (_TOKENS_NOTE,))):
+    legend = _DETAIL_LEGEND if detail else _LEGEND
+    for line in (" ".join(tried), *legend, *(() if money else (_TOKENS_NOTE,))):
         console.print(Text(line, style="dim"))
-    for line in (*_disputed_lines(replay), *_refetch_lines(replay)):
+    for line in (*_disputed_lines(replay), *_refetch_lines(replay)) if detail else ():
         console.print(line)
 
 

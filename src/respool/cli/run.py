@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from .console import CommandError, pluralize
 from .options import (
@@ -174,6 +175,7 @@ def _run(
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, log, warnings = RunTotals(), RunLog(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
+    options = replace(options, agent=setup.agent or "", project=str(Path.cwd()))
     make = partial(build_app, server, options, log.add, listener=totals.add)
     with serving_in_thread(make, listening):
         _print_note(_start_line(launch.command[0], setup, address, observe=options.observe))

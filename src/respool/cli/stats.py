@@ -1,15 +1,16 @@
-"""`respool stats`: requests, tokens and money saved, by day, week or month and by model."""
+"""`respool stats`: money and tokens saved, by day, week or month, agent, project and model."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 
 from ..pricing import format_dollars
+from ..store.periods import SHOWN_PERIODS, Period, last_periods, midnight
 from ..store.savings import (
     Saving,
     add_savings,
@@ -24,16 +25,14 @@ from .options import json_option, open_recorded_store, store_option, to_json
 if TYPE_CHECKING:
     from ..store import ConversationSummary, SQLiteStore
 
-Period = Literal["day", "week", "month"]
-
 NOTHING_RECORDED: Final = (
     "Nothing is recorded yet: start an agent with respool run -- claude, or point one at "
     "respool serve."
 )
-_PERIODS: Final[dict[Period, int]] = {"day": 7, "week": 8, "month": 12}  # shown of each
 _END_OF_TIME: Final = 4e11  # seconds since 1970
 _ALL_REQUESTS: Final = 2**31
 _CONVERSATIONS_PER_PAGE: Final = 200
+_MAX_ROWS: Final = 10  # of a table
 
 
 def saving_between(store: SQLiteStore, since: float, until: float = _END_OF_TIME) -> Saving:
@@ -48,56 +47,67 @@ def saving_of_conversation(store: SQLiteStore, conversation: ConversationSummary
     return add_savings(saving_of_record(one) for one in records)
 
 
-def savings_by_model(store: SQLiteStore, since: float) -> dict[str, Saving]:
-    """Savings by model since a time, the largest saving first."""
-    found: dict[str, list[Saving]] = {}
-    for conversation in conversations_since(store, since):
-        for record in store.requests(
-            conversation.name,
-            conversation.owner,
-            after=math.nextafter(since, 0.0),
-            limit=_ALL_REQUESTS,
-        ):
-            found.setdefault(record.model, []).append(saving_of_record(record))
-    sums = {model: add_savings(held) for model, held in found.items()}
-    return dict(sorted(sums.items(), key=lambda one: (-one[1].money, -one[1].tokens, one[0])))
-
-
-def conversations_since(store: SQLiteStore, since: float) -> Iterable[ConversationSummary]:
-    """Conversations with a request since a time, page by page."""
+def every_conversation(store: SQLiteStore) -> Iterable[ConversationSummary]:
+    """All conversations, page by page."""
     behind: tuple[float, int] | None = None
     while page := store.conversations(None, behind=behind, limit=_CONVERSATIONS_PER_PAGE):
-        yield from (one for one in page if one.last >= since)
-        if page[-1].last < since:
-            return
+        yield from page
         behind = page[-1].last, page[-1].id
 
 
-def start_of(period: Period, day: date) -> date:
-    """First day of the week or month of a day; a week begins on Monday."""
-    match period:
-        case "day":
-            return day
-        case "week":
-            return day - timedelta(days=day.weekday())
-        case "month":
-            return day.replace(day=1)
+class SavingsByOrigin(Struct, frozen=True):
+    """Savings by agent, by project and by model, the largest saving first."""
+
+    agents: dict[str, Saving] = {}
+    projects: dict[str, Saving] = {}
+    models: dict[str, Saving] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON; an unknown agent, project or model is empty."""
+        return {
+            "agents": _named("agent", self.agents),
+            "projects": _named("project", self.projects),
+            "models": _named("model", self.models),
+        }
+
+    def tables(self, *names: str, would: bool) -> list[Table]:
+        """Tables by agent, project or model, those with a known name only."""
+        by = {"agent": self.agents, "project": self.projects, "model": self.models}
+        return [
+            _table(
+                f"By {name}",
+                name.capitalize(),
+                [(one or "unknown", saving) for one, saving in list(by[name].items())[:_MAX_ROWS]],
+                would,
+            )
+            for name in names
+            if any(by[name])
+        ]
 
 
-def last_periods(period: Period, today: date, count: int) -> list[tuple[date, date]]:
-    """First days of the last periods and of those after them, the oldest first."""
-    longest = {"day": 1, "week": 7, "month": 31}[period]
-    starts = [start_of(period, today)]
-    ends = [start_of(period, starts[0] + timedelta(days=longest))]
-    while len(starts) < count:
-        ends.append(starts[-1])
-        starts.append(start_of(period, starts[-1] - timedelta(days=1)))
-    return list(zip(reversed(starts), reversed(ends), strict=True))
+def savings_by_origin(
+    store: SQLiteStore, since: float, until: float = _END_OF_TIME
+) -> SavingsByOrigin:
+    """Savings from one time to another by agent, project and model."""
+    found = store.totals_by_origin(None, since=since, until=until)
+    agents, projects, models = (
+        _sums((getattr(one, name), saving_of_total(one.total)) for one in found)
+        for name in ("agent", "project", "model")
+    )
+    return SavingsByOrigin(agents, projects, models)
 
 
-def midnight(day: date) -> float:
-    """Local midnight at the start of a day, in seconds since 1970."""
-    return datetime(day.year, day.month, day.day).timestamp()
+def _sums(savings: Iterable[tuple[str, Saving]]) -> dict[str, Saving]:
+    """Sums by name, the largest saving first."""
+    found: dict[str, list[Saving]] = {}
+    for name, saving in savings:
+        found.setdefault(name, []).append(saving)
+    sums = {name: add_savings(held) for name, held in found.items()}
+    return dict(sorted(sums.items(), key=lambda one: (-one[1].money, -one[1].tokens, one[0])))
+
+
+def _named(key: str, savings: dict[str, Saving]) -> list[dict[str, Any]]:
+    return [{key: name, **one.to_dict()} for name, one in savings.items()]
 
 
 @click.command()
@@ -107,43 +117,43 @@ def midnight(day: date) -> float:
 @store_option
 @json_option
 def stats(period: Period, store_file: str | None, as_json: bool) -> None:
-    """Show what respool saved, by day, week or month and by model.
+    """Show what respool saved, by day, week or month, and by agent, project and model.
 
     Savings are what the same requests would have cost without respool, less what was paid, by
     reported usage and list prices: the dashboard's figures. Without an option: the last 7 days.
     """
-    spans = last_periods(period, datetime.now().date(), _PERIODS[period])
+    spans = last_periods(period, datetime.now().date(), SHOWN_PERIODS[period])
     since = midnight(spans[0][0])
     with open_recorded_store(store_file) as store:
         if store is None:
-            rows, models, every = [], {}, Saving()
+            rows, origins, every = [], SavingsByOrigin(), Saving()
         else:
             rows = [
                 (start, saving_between(store, midnight(start), midnight(end)))
                 for start, end in spans
             ]
-            models = savings_by_model(store, since)
+            origins = savings_by_origin(store, since)
             every = saving_between(store, 0.0)
     total = add_savings(one for _, one in rows)
     if as_json:
-        click.echo(to_json(_to_json(period, rows, models, total, every)))
+        click.echo(to_json(_to_json(period, rows, origins, total, every)))
     elif not every.requests:
         click.echo(NOTHING_RECORDED)
     else:
-        _show(period, rows, models, total=total, every=every)
+        _show(period, rows, origins, total=total, every=every)
 
 
 def _to_json(
     period: Period,
     rows: Sequence[tuple[date, Saving]],
-    models: dict[str, Saving],
+    origins: SavingsByOrigin,
     total: Saving,
     every: Saving,
 ) -> dict[str, Any]:
     return {
         "period": period,
         "periods": [{"start": start.isoformat(), **one.to_dict()} for start, one in rows],
-        "models": [{"model": model, **one.to_dict()} for model, one in models.items()],
+        **origins.to_dict(),
         "total": total.to_dict(),
         "all": every.to_dict(),
     }
@@ -152,13 +162,13 @@ def _to_json(
 def _show(
     period: Period,
     rows: Sequence[tuple[date, Saving]],
-    models: dict[str, Saving],
+    origins: SavingsByOrigin,
     *,
     total: Saving,
     every: Saving,
 ) -> None:
-    """Print the totals, then periods from the first with a request, then models."""
-    span = f"In the last {_PERIODS[period]} {period}s"
+    """Print the totals, then periods from the first with a request, then by origin."""
+    span = f"In the last {SHOWN_PERIODS[period]} {period}s"
     first = next((at for at, (_, one) in enumerate(rows) if one.requests), None)
     lines = [_headline(span, total), _headline("Of all that is recorded", every)]
     if first is None:
@@ -173,9 +183,7 @@ def _show(
             [(_name(period, start), one) for start, one in rows[first:]],
             would,
         ),
-        _table(
-            "By model", "Model", [(name or "unknown", one) for name, one in models.items()], would
-        ),
+        *origins.tables("agent", "project", "model", would=would),
     )
 
 

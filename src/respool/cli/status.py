@@ -14,10 +14,11 @@ import click
 from msgspec import Struct
 
 from ..errors import RespoolError
+from ..store.periods import midnight, start_of
 from ..store.savings import Saving, describe_saving
 from .console import CommandError, Table, show
 from .options import json_option, open_recorded_store, resolve_store_path, store_option, to_json
-from .stats import NOTHING_RECORDED, midnight, saving_between, start_of
+from .stats import NOTHING_RECORDED, SavingsByOrigin, saving_between, savings_by_origin
 
 if TYPE_CHECKING:
     from ..store import SQLiteStore
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 DEFAULT_URL: Final = "http://127.0.0.1:7733"  # of `respool serve`
 _TIMEOUT: Final = 1.0  # seconds
 _MAX_BYTES: Final = 10_000  # of an answer
+_MODES: Final = {
+    "observe": "observes, changes nothing",
+    "pause": "is paused and passes requests on as they come",
+}
 
 url_option = click.option(
     "--url",
@@ -61,7 +66,7 @@ class ProxyHealth(Struct, frozen=True, kw_only=True):
             return f"something else than respool answers on {self.url}"
         if not self.version:
             return f"listening on {self.url}; it asks for its token for more (RESPOOL_TOKEN)"
-        does = "observes, changes nothing" if self.mode == "observe" else "compacts requests"
+        does = _MODES.get(self.mode, "compacts requests")
         store = "" if self.store == "ok" else f"; its store is {self.store}"
         breaker = "" if self.breaker == "closed" else f": {self.breaker_reason}"
         return (
@@ -127,6 +132,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     today: Saving = Saving()
     week: Saving = Saving()
     all: Saving = Saving()
+    origins: SavingsByOrigin = SavingsByOrigin()
 
     def describe(self) -> str:
         """Describe the state in a sentence."""
@@ -170,6 +176,7 @@ def _read(store: SQLiteStore) -> StoreStatus:
         today=saving_between(store, midnight(today)),
         week=saving_between(store, midnight(start_of("week", today))),
         all=saving_between(store, 0.0),
+        origins=savings_by_origin(store, 0.0),
     )
 
 
@@ -199,7 +206,8 @@ def status(url: str, store_file: str | None, as_json: bool) -> None:
         rows = [(name, describe_saving(one)) for name, one in periods] + rows
     elif not held.trouble:
         rows.insert(0, ("Saved", NOTHING_RECORDED))
-    show(Table("respool", ("What", "State"), rows))
+    by = held.origins.tables("agent", "project", would=bool(held.all.observed))
+    show(Table("respool", ("What", "State"), rows), *by)
 
 
 def _to_json(proxy: ProxyHealth, held: StoreStatus) -> dict[str, Any]:
@@ -224,5 +232,6 @@ def _to_json(proxy: ProxyHealth, held: StoreStatus) -> dict[str, Any]:
             "today": held.today.to_dict(),
             "week": held.week.to_dict(),
             "all": held.all.to_dict(),
+            **held.origins.to_dict(),
         },
     }

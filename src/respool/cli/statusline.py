@@ -8,14 +8,16 @@ import select
 import sys
 import time
 from datetime import datetime
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from ..store.periods import midnight
 from ..store.savings import Saving, add_savings, describe_saving
 from .console import escape_unprintable
 from .options import resolve_store_path, store_option
-from .stats import midnight, saving_between, saving_of_conversation
+from .stats import saving_between, saving_of_conversation, savings_by_origin
 
 if TYPE_CHECKING:
     from ..store import SQLiteStore
@@ -29,22 +31,25 @@ _CONVERSATIONS: Final = 50  # the latest, among which a session is looked for
 @click.command(short_help="Print a line for Claude Code's status line.")
 @store_option
 def statusline(store_file: str | None) -> None:
-    """Print what respool saved in this session of Claude Code, else today.
+    """Print what respool saved in this session of Claude Code, else today in its folder.
 
     For statusLine in Claude Code's settings.json: it reads what Claude Code writes to a status
     line's standard input and prints one line, or nothing if there is nothing to say. It never
     fails.
     """
     try:
-        line = _line(_read_session(), store_file)
+        line = _line(*_read_session(), store_file)
     except Exception:  # noqa: BLE001 - a status line has no place for it; respool doctor has
         return
     if line:
         click.echo(escape_unprintable(line))
 
 
-def _line(session: str, store_file: str | None) -> str:
-    """Line of a session if the store knows it, else of today; empty: nothing to say."""
+def _line(session: str, folder: str, store_file: str | None) -> str:
+    """Line of a session if the store knows it, else of the project's day or of today.
+
+    Empty if there is nothing to say.
+    """
     path = resolve_store_path(store_file)
     if not path.exists():
         return ""
@@ -55,7 +60,11 @@ def _line(session: str, store_file: str | None) -> str:
         found = _saving_of_session(store, session) if session else Saving()
         if found.requests:
             return _format(found, "this session")
-        return _format(saving_between(store, midnight(datetime.now().date())), "today")
+        today = midnight(datetime.now().date())
+        found = savings_by_origin(store, today).projects.get(folder) if folder else None
+        if found is not None:
+            return _format(found, f"today in {PurePath(folder).name}")
+        return _format(saving_between(store, today), "today")
     finally:
         store.close()
 
@@ -80,14 +89,21 @@ def _saving_of_session(store: SQLiteStore, session: str) -> Saving:
     )
 
 
-def _read_session() -> str:
-    """Read the session id from standard input; empty if there is none."""
+def _read_session() -> tuple[str, str]:
+    """Read the session id and the folder from standard input; empty if there are none."""
     try:
         found: Any = json.loads(_read_input())
     except (ValueError, RecursionError):
-        return ""
-    session = cast(dict[str, Any], found).get("session_id") if isinstance(found, dict) else ""
-    return session if isinstance(session, str) else ""
+        return "", ""
+    fields = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    workspace: Any = fields.get("workspace")
+    session, folder = fields.get("session_id"), fields.get("cwd")
+    if isinstance(workspace, dict):
+        folder = cast(dict[str, Any], workspace).get("project_dir", folder)
+    return (
+        session if isinstance(session, str) else "",
+        folder if isinstance(folder, str) else "",
+    )
 
 
 def _read_input() -> bytes:

@@ -11,7 +11,14 @@ import msgspec
 
 from ..store import SQLiteStore, StoreUnavailable
 from .page import content_security_policy, page
-from .queries import DashboardQueries, ProxyStatus, QueryError, parse_query
+from .queries import (
+    DashboardQueries,
+    Mode,
+    ProxyControl,
+    ProxyStatus,
+    QueryError,
+    parse_query,
+)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -67,19 +74,52 @@ def is_cross_site(scope: Scope) -> bool:
     return site not in (b"none", b"same-origin")
 
 
+class _ModeChange(msgspec.Struct, forbid_unknown_fields=True):
+    mode: Mode
+
+
+class _PinChange(msgspec.Struct, forbid_unknown_fields=True):
+    conversation: str
+    pinned: bool
+
+
+async def read_change(scope: Scope, receive: Receive) -> bytes:
+    """Read the body of a change; a form or a script of another site cannot send one.
+
+    JSON takes a preflight request there, which is refused. Host and Origin are checked before.
+    """
+    kind = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != JSON_TYPE:
+        raise QueryError(415, "A change is sent as application/json.")
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise QueryError(400, "The request ended before its body did.")
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+        if len(body) > _MAX_CHANGE_BYTES:
+            raise QueryError(413, "That is too long for a change.")
+    return body
+
+
 API: Final = "/respool/api/"
+EXPORT: Final = f"{API}requests.csv"
+_MAX_CHANGE_BYTES: Final = 4_096
 _MAX_CONCURRENT: Final = 2  # concurrent queries: forwarded requests have priority
 _MAX_WAITING: Final = 64
 
 
 class Dashboard:
-    """The page and its read-only API.
+    """The page, the API that it reads, and the two changes that it can make.
 
     Access is checked before it is called.
     """
 
-    def __init__(self, store: SQLiteStore, proxy: ProxyStatus) -> None:
+    def __init__(
+        self, store: SQLiteStore, proxy: ProxyStatus, control: ProxyControl | None = None
+    ) -> None:
         self._queries = DashboardQueries(store, proxy)
+        self._control = control  # None: nothing can be changed
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self._waiting = 0
 
@@ -88,22 +128,62 @@ class Dashboard:
         """Paths of the dashboard in the proxy's router."""
         return {"/": self, "/respool/": self}
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        change = self._changes().get(scope["path"])
         try:
-            await self._respond(scope, send)
+            if change is not None and scope["method"] == "POST":
+                await self._change(scope, receive, send, change)
+            else:
+                await self._respond(scope, send, is_change=change is not None)
         except QueryError as error:
             body = msgspec.json.encode({"error": error.why})
-            more = ((b"allow", b"GET"),) if error.status == 405 else ()
+            allowed = b"POST" if change is not None else b"GET"
+            more = ((b"allow", allowed),) if error.status == 405 else ()
             await send_response(send, error.status, JSON_TYPE, body, *more)
 
-    async def _respond(self, scope: Scope, send: Send) -> None:
+    def _changes(self) -> Mapping[str, Callable[[bytes], None]]:
+        """Changes by path; none without control of the proxy."""
+        if self._control is None:
+            return {}
+        return {f"{API}mode": self._switch, f"{API}pin": self._pin}
+
+    async def _change(
+        self, scope: Scope, receive: Receive, send: Send, change: Callable[[bytes], None]
+    ) -> None:
+        if is_cross_site(scope):
+            raise QueryError(403, "This is not for pages of other sites.")
+        body = await read_change(scope, receive)
+
+        def make() -> bytes:
+            try:
+                change(body)
+            except msgspec.MsgspecError as error:
+                raise QueryError(400, f"That is no such change: {error}.") from None
+            return b"{}"
+
+        await send_response(send, 200, JSON_TYPE, await self._run_query(make))
+
+    def _switch(self, body: bytes) -> None:
+        if self._control is not None:
+            self._control.switch(msgspec.json.decode(body, type=_ModeChange).mode)
+
+    def _pin(self, body: bytes) -> None:
+        asked = msgspec.json.decode(body, type=_PinChange)
+        if self._control is not None and not self._control.pin(asked.conversation, asked.pinned):
+            raise QueryError(404, "There is no such conversation, or it was forgotten.")
+
+    async def _respond(self, scope: Scope, send: Send, *, is_change: bool) -> None:
         path: str = scope["path"]
-        if scope["method"] != "GET":
-            raise QueryError(405, "Here one can only look: GET.")
+        if scope["method"] != "GET" or is_change:
+            asks = "a change is sent by POST" if is_change else "here one can only look: GET"
+            raise QueryError(405, f"{asks[0].upper()}{asks[1:]}.")
         if path == "/":
             csp = (b"content-security-policy", content_security_policy())
             await send_response(send, 200, b"text/html; charset=utf-8", page(), csp)
+            return
+        if path == EXPORT:
+            await self._export(scope, send)
             return
         question = self._queries.endpoints.get(path.removeprefix(API))
         if question is None or not path.startswith(API):
@@ -113,6 +193,14 @@ class Dashboard:
         query = parse_query(scope["query_string"])
         found = await self._run_query(lambda: msgspec.json.encode(question(query)))
         await send_if_changed(scope, send, found)
+
+    async def _export(self, scope: Scope, send: Send) -> None:
+        if is_cross_site(scope):
+            raise QueryError(403, "This is not for pages of other sites.")
+        query = parse_query(scope["query_string"])
+        table = await self._run_query(lambda: self._queries.export(query))
+        named = (b"content-disposition", b'attachment; filename="respool-requests.csv"')
+        await send_response(send, 200, b"text/csv; charset=utf-8", table, named)
 
     async def _run_query(self, query: Callable[[], bytes]) -> bytes:
         """Run a query off the event loop, limited in number."""

@@ -1,14 +1,17 @@
-"""Read-only queries of the dashboard: parameters, totals, conversations, edits, settings.
+"""Queries of the dashboard: parameters, totals, conversations, edits, settings.
 
 Sessions that begin with the same messages are one conversation with several branches.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, cast
+from datetime import datetime
+from typing import Any, Final, Literal, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,8 +20,10 @@ from msgspec import Struct
 from ..plugins import pass_name
 from ..policy import NAMES, Policy
 from ..store import (
+    OriginTotal,
     PeriodTotal,
     RecordedEdit,
+    RecordFilter,
     RequestLineage,
     RequestRecord,
     SQLiteStore,
@@ -26,11 +31,14 @@ from ..store import (
     UnclearName,
     resolve_name,
 )
+from ..store.periods import SHOWN_PERIODS, last_periods, midnight
 from ..store.savings import add_savings, describe_saving, saving_of_total, state_record
 
 MAX_ROW_ID: Final = 2**63 - 1  # max row id
 _MAX_FIELDS: Final = 16
 _MAX_NAME_CHARS: Final = 200  # characters of a name
+_MAX_FOLDER_CHARS: Final = 400  # characters of an agent, a folder or a model
+_MAX_WORDS: Final = 8  # that are searched for
 
 Query = Mapping[str, str]
 
@@ -45,11 +53,16 @@ class QueryError(Exception):
 
 
 def parse_query(raw: bytes) -> Query:
-    """Parse a query string; of repeated fields the last one counts."""
+    """Parse a query string; of repeated fields the last one counts.
+
+    Empty fields count as missing, but an agent, a project or a model may be unknown.
+    """
+    text = raw.decode("latin-1")
     try:
-        return dict(parse_qsl(raw.decode("latin-1"), max_num_fields=_MAX_FIELDS))
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise QueryError(400, "There are too many fields in the query.") from None
+    return {name: value for name, value in pairs if value or name in _ORIGINS}
 
 
 def parse_name(query: Query, key: str) -> str:
@@ -116,14 +129,28 @@ def _no_calibrations() -> tuple[CalibrationStatus, ...]:
     return ()
 
 
+def _compacting() -> str:
+    return "compact"
+
+
 class ProxyStatus(Struct, frozen=True, kw_only=True):
     """Status of the proxy."""
 
     version: str = ""  # respool's version
     policy: Policy = Policy()
-    observe: bool = False
+    mode: Callable[[], str] = _compacting
     breaker: Callable[[], BreakerStatus] = _closed_breaker
     calibrations: Callable[[], tuple[CalibrationStatus, ...]] = _no_calibrations
+
+
+Mode = Literal["compact", "observe", "pause"]
+
+
+class ProxyControl(Struct, frozen=True, kw_only=True):
+    """What may be changed of the proxy."""
+
+    switch: Callable[[Mode], None]
+    pin: Callable[[str, bool], bool]  # False: there is no such conversation
 
 
 def effective_settings(policy: Policy) -> list[EffectiveSetting]:
@@ -185,6 +212,11 @@ _MAX_REQUESTS: Final = 500  # requests of a conversation per page
 _MAX_NOTABLE: Final = 100
 _PRIVATE_FIELDS: Final = ("owner", "terms", "edits", "prefix", "parent", "facts")
 _MAX_TEXT_CHARS: Final = 400_000  # max characters of one text
+_SLOTS_PER_DAY: Final = 48  # of a chosen day
+_END_OF_TIME: Final = 4e11  # seconds since 1970
+_ORIGINS: Final = ("agent", "project", "model")
+_MAX_CHOICES: Final = 100  # agents, projects or models that are listed
+_MAX_EXPORTED: Final = 100_000  # requests
 
 
 class StoreHealth(Struct, frozen=True, kw_only=True):
@@ -201,6 +233,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Totals over a period."""
 
     version: str
+    mode: str
     observe: bool
     since: float
     step: float
@@ -221,6 +254,8 @@ class EditSummary(Struct, frozen=True):
     place: str
     evidence: str
     saved: int
+    tool: str
+    target: str  # a path or a command
     has_before: bool
     has_after: bool
     replaces: bool  # a replacement text exists, stored or not
@@ -257,6 +292,8 @@ class DashboardQueries:
             "edits": self.edits,
             "edit": self.edit,
             "notable": self.notable,
+            "origins": self.origins,
+            "tables": self.tables,
             "settings": self.settings,
         }
 
@@ -266,7 +303,9 @@ class DashboardQueries:
         totals, latest, trouble = list[PeriodTotal](), None, ""
         try:
             latest = next((one.last for one in self._store.conversations(None, limit=1)), None)
-            totals = self._store.totals(None, since=since, until=until, step=step)
+            totals = self._store.totals(
+                None, since=since, until=until, step=step, only=parse_filter(query)
+            )
             if why := self._store.last_error():
                 trouble = str(StoreUnavailable(self._store.path, why))
         except StoreUnavailable as error:
@@ -275,7 +314,8 @@ class DashboardQueries:
         saving = add_savings(map(saving_of_total, totals))
         return Overview(
             version=around.version,
-            observe=around.observe,
+            mode=around.mode(),
+            observe=around.mode() == "observe",
             since=since,
             step=step,
             totals=totals,
@@ -292,7 +332,8 @@ class DashboardQueries:
         limit = parse_integer(query, "limit", _PAGE_SIZE, _MAX_PAGE_SIZE)
         last, id = parse_time(query, "last"), parse_integer(query, "id", 0, MAX_ROW_ID)
         behind = None if last is None else (last, id)
-        found = self._store.conversations(None, behind=behind, limit=limit)
+        only = parse_filter(query)
+        found = self._store.conversations(None, behind=behind, limit=limit, only=only)
         more = bool(found) and len(found) == limit
         return {
             "conversations": [_public_fields(one) for one in found if one.requests],
@@ -320,8 +361,8 @@ class DashboardQueries:
     def notable(self, query: Query) -> dict[str, Any]:
         """Requests that broke a prefix, failed, fell back or fetched again, latest first."""
         since, _, _ = self._time_range(query)
-        behind = parse_time(query, "behind")
-        found = self._store.notable(None, since=since, behind=behind, limit=_MAX_NOTABLE)
+        behind, only = parse_time(query, "behind"), parse_filter(query)
+        found = self._store.notable(None, since=since, behind=behind, limit=_MAX_NOTABLE, only=only)
         return {
             "requests": [_public_fields(state_record(one)) for one in found],
             "more": len(found) == _MAX_NOTABLE,
@@ -344,6 +385,52 @@ class DashboardQueries:
         before, after = self._text(one.ref), self._text(one.after)
         kept = frozenset(ref for ref in (one.ref, one.after) if ref)
         return EditDetail(_summarize_edit(at, one, kept), before, after)
+
+    def origins(self, _query: Query) -> dict[str, list[str]]:
+        """Agents, projects and models that filters can name, the most used first."""
+        found = self._store.totals_by_origin(None, since=0.0, until=_END_OF_TIME)
+        return {
+            f"{name}s": [
+                value
+                for value, total in _sums_by(found, name).items()
+                if value or total["requests"]
+            ][:_MAX_CHOICES]
+            for name in _ORIGINS
+        }
+
+    def tables(self, query: Query) -> dict[str, Any]:
+        """Totals of the last days, weeks or months, and in these by agent, project and model."""
+        period = query.get("period", "day")
+        if period not in SHOWN_PERIODS:
+            raise QueryError(400, f"period has to be one of {', '.join(SHOWN_PERIODS)}.")
+        today = datetime.fromtimestamp(self._clock()).date()
+        spans = last_periods(period, today, SHOWN_PERIODS[period])
+        only = parse_filter(query)
+        rows: list[dict[str, Any]] = []
+        for start, end in reversed(spans):
+            since, until = midnight(start), midnight(end)
+            found = self._store.totals(
+                None, since=since, until=until, step=until - since, only=only
+            )
+            rows += [{"name": start.isoformat(), **_figures(one)} for one in found]
+        by = self._store.totals_by_origin(
+            None, since=midnight(spans[0][0]), until=midnight(spans[-1][1]), only=only
+        )
+        named = {
+            f"{name}s": [{"name": value, **total} for value, total in _sums_by(by, name).items()][
+                :_MAX_CHOICES
+            ]
+            for name in _ORIGINS
+        }
+        return {"period": period, "since": spans[0][0].isoformat(), "periods": rows, **named}
+
+    def export(self, query: Query) -> bytes:
+        """CSV of all requests that the filters name, the latest first."""
+        only = parse_filter(query)
+        if only.since is None:
+            since, until, _ = self._time_range(query)
+            only = msgspec.structs.replace(only, since=since, until=until)
+        return to_csv(self._store.records(None, only=only, limit=_MAX_EXPORTED))
 
     def settings(self, _query: Query) -> dict[str, list[EffectiveSetting]]:
         """Settings in force."""
@@ -369,6 +456,9 @@ class DashboardQueries:
         if named not in RANGES:
             raise QueryError(400, f"range has to be one of {', '.join(RANGES)}.")
         back, step = RANGES[named]
+        since, until = parse_time(query, "since"), parse_time(query, "until")
+        if since is not None and until is not None and since < until:
+            return since, until, max(1.0, (until - since) / _SLOTS_PER_DAY)
         until = (self._clock() // step + 1) * step
         return until - back, until, step
 
@@ -389,6 +479,68 @@ class DashboardQueries:
         )
 
 
+def parse_filter(query: Query) -> RecordFilter:
+    """Parse the filters of a query; what is missing filters nothing."""
+    named = {name: query.get(name) for name in _ORIGINS}
+    for name, value in named.items():
+        if value is not None and len(value) > _MAX_FOLDER_CHARS:
+            raise QueryError(400, f"{name} has at most {_MAX_FOLDER_CHARS} characters.")
+    words = query.get("search", "")
+    if len(words) > _MAX_NAME_CHARS:
+        raise QueryError(400, f"search has at most {_MAX_NAME_CHARS} characters.")
+    return RecordFilter(
+        **named,
+        since=parse_time(query, "since"),
+        until=parse_time(query, "until"),
+        words=tuple(words.split()[:_MAX_WORDS]),
+    )
+
+
+_SUMMED: Final = tuple(name for name in PeriodTotal.__struct_fields__ if name != "start")
+
+
+def _figures(total: PeriodTotal) -> dict[str, float]:
+    return {name: getattr(total, name) for name in _SUMMED}
+
+
+def _sums_by(totals: Iterable[OriginTotal], name: str) -> dict[str, dict[str, float]]:
+    """Sums by agent, project or model; the one with the largest bill first."""
+    found: dict[str, dict[str, float]] = {}
+    for one in totals:
+        held = found.setdefault(getattr(one, name), dict.fromkeys(_SUMMED, 0))
+        for key, value in _figures(one.total).items():
+            held[key] += value
+    return dict(
+        sorted(found.items(), key=lambda one: (-one[1]["cost_before"], -one[1]["requests"], one[0]))
+    )
+
+
+_EXPORTED: Final = (
+    "time", "agent", "project", "model", "conversation", "prompt", "mode", "status",
+    "tokens_before", "tokens_after", "saved", "cost_before", "cost_after", "cost_uncached",
+    "prefix_break", "fallback", "milliseconds", "id",
+)  # fmt: skip
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # that a spreadsheet would calculate
+
+
+def to_csv(records: Iterable[RequestRecord]) -> bytes:
+    """Table of requests, as spreadsheets read it; no cell of text is a formula."""
+    made = io.StringIO(newline="")
+    writer = csv.writer(made)
+    writer.writerow(_EXPORTED)
+    for record in records:
+        values = [getattr(record, name) for name in _EXPORTED[1:]]
+        time = datetime.fromtimestamp(record.time).astimezone().isoformat(timespec="seconds")
+        writer.writerow([time, *map(_cell, values)])
+    return made.getvalue().encode("utf-8", "replace")
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return f"'{value}" if value.startswith(_FORMULA) else value
+
+
 def _summarize_edit(at: int, one: RecordedEdit, stored: frozenset[str]) -> EditSummary:
     return EditSummary(
         at,
@@ -396,6 +548,8 @@ def _summarize_edit(at: int, one: RecordedEdit, stored: frozenset[str]) -> EditS
         one.place,
         one.evidence,
         one.saved,
+        one.tool,
+        one.target,
         one.ref in stored,
         one.after in stored,
         bool(one.after),

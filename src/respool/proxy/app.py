@@ -8,13 +8,14 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, Literal
 from urllib.parse import unquote
 
 import msgspec
 
 from ..dashboard.http_api import Dashboard
-from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyStatus
+from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyControl, ProxyStatus
 from ..plugins import installed_version
 from ..store import Retention, SQLiteStore, Store, StoreUnavailable, store_path
 from .asgi import (
@@ -45,12 +46,13 @@ from .auth import (
 )
 from .breaker import BreakerState
 from .client import Client
-from .compactor import Compactor
+from .compactor import Compactor, Mode
 from .decide import Decider
 from .forward import ClientClosed, Downstream, Exchange, Forwarder
 from .log import Log, LogEntry, entry_for, finish, log_nothing, log_to_all
 from .metrics import BREAKER_OPEN, CONTENT_TYPE, DROPPED_RECORDS, STORE_USABLE, Metrics
 from .middleware import Middleware, PassThrough
+from .provenance import Launch
 from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
 from .router import Route, route_of, select_upstream
@@ -253,20 +255,23 @@ def build_app(
     """
     _tune_interpreter()
     store = store or SQLiteStore(store_path(), retention=Retention.from_env())
-    decider = Decider(
+    decide = partial(
+        Decider,
         options.policy,
         store,
-        observe=options.observe,
         shared_store=options.shared_store,
         text_formats=options.text_formats,
+        launch=Launch(options.agent, options.project),
     )
     recorder = Recorder(store, listener)
     _open(store)
-    compactor = Compactor(decider, recorder, options, salt=store.provisional_salt)
+    compactor = Compactor(
+        decide(), recorder, options, salt=store.provisional_salt, observer=decide(observe=True)
+    )
     metrics = Metrics()
-    health = HealthEndpoint(store, compactor.breaker.state, observe=options.observe)
+    health = HealthEndpoint(store, compactor.breaker.state, lambda: compactor.mode)
     spans = span_exporter(os.environ)
-    dashboard = Dashboard(store, _around(compactor, recorder, options))
+    dashboard = Dashboard(store, _around(compactor, recorder, options), _control(compactor, store))
     endpoints = {
         **dashboard.routes,
         HEALTH: health,
@@ -317,10 +322,21 @@ def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions
     return ProxyStatus(
         version=installed_version(),
         policy=options.policy,
-        observe=options.observe,
+        mode=lambda: compactor.mode,
         breaker=breaker,
         calibrations=calibrations,
     )
+
+
+def _control(compactor: Compactor, store: SQLiteStore) -> ProxyControl:
+    """What may be changed from the dashboard."""
+
+    def pin(conversation: str, pinned: bool) -> bool:
+        found = store.set_pinned(conversation, pinned)
+        compactor.note_pinned(conversation, pinned)
+        return found
+
+    return ProxyControl(switch=compactor.switch, pin=pin)
 
 
 # --- respool's own endpoints -------------------------------------------------------------------
@@ -356,7 +372,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Literal["ok", "degraded"]
     version: str
-    mode: Literal["compact", "observe"]
+    mode: Mode
     store: str  # `ok`, or a code for the problem
     circuit_breaker: BreakerState
 
@@ -369,11 +385,11 @@ class HealthEndpoint:
     """
 
     def __init__(
-        self, store: SQLiteStore, breaker: Callable[[], BreakerState], *, observe: bool
+        self, store: SQLiteStore, breaker: Callable[[], BreakerState], mode: Callable[[], Mode]
     ) -> None:
         self._store = store
         self._breaker = breaker
-        self._observe = observe
+        self._mode = mode
         self._counted_drops = 0
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
@@ -388,7 +404,7 @@ class HealthEndpoint:
         return Health(
             status="ok" if is_well else "degraded",
             version=installed_version(),
-            mode="observe" if self._observe else "compact",
+            mode=self._mode(),
             store=problem or "ok",
             circuit_breaker=breaker,
         )

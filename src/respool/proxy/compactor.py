@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from .asgi import Headers
 from .auth import is_signed, owner_of
 from .breaker import CircuitBreaker, Permit
 from .conversation import session_id
-from .decide import BYPASSED, LEFT_ALONE, SIGNED, Decider
+from .decide import AS_THEY_CAME, BYPASSED, LEFT_ALONE, OBSERVED, PAUSED, SIGNED, Decider
 from .log import CompactionSummary, Outcome
 from .middleware import (
     FALLBACK_REASONS,
@@ -39,6 +39,7 @@ from .usage import FRAMED_TYPE, reader_for
 
 _T = TypeVar("_T")
 
+Mode = Literal["compact", "observe", "pause"]  # pause: every request is sent as it came
 BYPASS_HEADER: Final = b"x-respool-bypass"
 SAVED_HEADER: Final = b"x-respool-saved"
 SENT_HEADER: Final = b"x-respool-sent"
@@ -58,7 +59,11 @@ _log = logging.getLogger(__name__)
 
 
 class Compactor:
-    """Compacts requests; if that is late or fails, sends the edits in force or the original."""
+    """Compacts requests; if that is late or fails, sends the edits in force or the original.
+
+    The mode can be switched at any time. An observer decides on observed requests, and its
+    projections are never sent. The decider that compacts notes that their originals were.
+    """
 
     reads_bodies = True
 
@@ -70,8 +75,12 @@ class Compactor:
         *,
         salt: Callable[[], bytes],
         clock: Callable[[], float] = time.time,
+        observer: Decider | None = None,
     ) -> None:
         self._decider = decider
+        self._observer = observer or decider  # may be the decider if the mode is never switched
+        self.mode: Mode = "observe" if options.observe else "compact"
+        self._has_acted = not options.observe  # the decider may have sent projections
         self._recorder = recorder
         self._options = options
         self._salt = salt
@@ -93,29 +102,47 @@ class Compactor:
         self._executor.close()
         self._fallback_executor.close()
         await asyncio.to_thread(self._decider.close)
+        if self._observer is not self._decider:
+            await asyncio.to_thread(self._observer.close)
         await asyncio.to_thread(self._recorder.close)
+
+    # --- the mode --------------------------------------------------------------------------
+
+    def switch(self, mode: Mode) -> None:
+        """Switch the mode for all requests from now on."""
+        self.mode = mode
+        self._has_acted |= mode != "observe"
+
+    def note_pinned(self, conversation: str, pinned: bool) -> None:
+        """A conversation was pinned or unpinned; the store knows it already."""
+        self._decider.note_pinned(conversation, pinned)
+        self._observer.note_pinned(conversation, pinned)
+
+    def _decider_of(self, flight: InFlight) -> Decider:
+        return self._observer if flight.is_observed else self._decider
 
     # --- the request -----------------------------------------------------------------------
 
     async def request_parsed(self, request: ParsedRequest) -> InFlight:
         """Decide what is sent upstream."""
-        started = time.monotonic()
-        is_bypassed = _is_bypassed(request.headers)
+        started, mode = time.monotonic(), self.mode
+        decider = self._observer if mode == "observe" else self._decider
+        kept = BYPASSED if _is_bypassed(request.headers) else PAUSED if mode == "pause" else ""
         inner = _unwrapped(request)
         request = self._identified(request if inner is None else replace(request, body=inner))
         signed = is_signed(request.headers, request.query)
-        permit = None if is_bypassed or signed else self.breaker.acquire()
+        permit = None if kept or signed else self.breaker.acquire()
         try:
             if signed:
-                decision = await self._decide_unchanged(request, SIGNED)
+                decision = await self._decide_unchanged(decider, request, SIGNED)
                 decision = replace(decision, body=None, edits=())
-            elif is_bypassed:
-                decision = await self._decide_unchanged(request, BYPASSED)
+            elif kept:
+                decision = await self._decide_unchanged(decider, request, kept)
             elif permit is None:
                 reason = f"breaker open: {self.breaker.reason()}"
-                decision = await self._decide_without_new_edits(request, reason)
+                decision = await self._decide_without_new_edits(decider, request, reason)
             else:
-                decision = await self._decide(request, permit)
+                decision = await self._decide(decider, request, permit)
         except RespoolError as error:  # the provider may read what respool cannot
             decision = Decision(reason=_reason_of(error))
         took = 1e3 * (time.monotonic() - started)
@@ -125,8 +152,22 @@ class Compactor:
             milliseconds=took,
             permit=permit,
             is_wrapped=inner is not None,
+            is_observed=mode == "observe",
         )
+        if flight.is_observed and self._has_acted and self._observer is not self._decider:
+            await self._note_observed(flight)
         return self._prepared(flight)
+
+    async def _note_observed(self, flight: InFlight) -> None:
+        """Note that the original of an observed request is sent, for the time after.
+
+        Earlier projections may have been sent: then reasoning that was signed for them goes.
+        """
+        try:
+            original = await self._run(self._decider.decide_original, flight.request, OBSERVED)
+        except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
+            return  # the bytes that came are sent
+        flight.original, flight.body = original, original.body
 
     def _identified(self, request: ParsedRequest) -> ParsedRequest:
         """A request with its owner, session and time."""
@@ -136,8 +177,7 @@ class Compactor:
 
     def _prepared(self, flight: InFlight) -> InFlight:
         """A flight with all that is sent: body, headers and summary."""
-        decision, observe = flight.decision, self._options.observe
-        flight.is_observed = observe
+        decision, observe = flight.decision, flight.is_observed
         if not observe and flight.body is None and decision.body is not None:
             flight.body = decision.body
         if flight.is_wrapped and flight.body is not None:
@@ -162,44 +202,46 @@ class Compactor:
             (SENT_HEADER, summary.sent.encode()),
         )
         is_changeable = decision.kind != "untouched" and decision.reason not in (LEFT_ALONE, SIGNED)
-        flight.is_retriable = not observe and is_changeable
+        flight.is_retriable = flight.original is not None if observe else is_changeable
         return flight
 
     # --- the decision ----------------------------------------------------------------------
 
-    async def _decide(self, request: ParsedRequest, permit: Permit) -> Decision:
+    async def _decide(self, decider: Decider, request: ParsedRequest, permit: Permit) -> Decision:
         """The projection, if it is decided in time; else the edits in force or the original."""
         try:
             if len(request.body) < self._immediate_bytes:
-                decision = self._decider.decide_immediately(request)
+                decision = decider.decide_immediately(request)
                 if decision is not None:
                     return decision
-            return await self._decide_in_time(request, permit)
+            return await self._decide_in_time(decider, request, permit)
         except RespoolError:
             raise
         except Exception as error:  # noqa: BLE001 - law 9: a fault of respool fails no request
             _log.exception("A request could not be compacted")
             self.breaker.fail(permit, f"{type(error).__name__}")
             reason = f"failed: {type(error).__name__}"
-            return await self._decide_without_new_edits(request, reason)
+            return await self._decide_without_new_edits(decider, request, reason)
 
-    async def _decide_in_time(self, request: ParsedRequest, permit: Permit) -> Decision:
+    async def _decide_in_time(
+        self, decider: Decider, request: ParsedRequest, permit: Permit
+    ) -> Decision:
         """The projection; if it is late, the edits in force or the original.
 
         An original that may not fit waits a little longer. The time is bounded for every size.
         """
         late = Event()
-        deciding = self._submit(self._executor, self._decider.decide, request, late)
+        deciding = self._submit(self._executor, decider.decide, request, late)
         await asyncio.wait({deciding}, timeout=self._options.deadline)
         if deciding.done():
             return await deciding
         reason = f"late: over {self._options.deadline:g} s"
-        known = await self._decide_known(request, reason, late, must_fit=True)
+        known = await self._decide_known(decider, request, reason, late, must_fit=True)
         if known is None:
             await asyncio.wait({deciding}, timeout=_FIT_SECONDS)
             if deciding.done():
                 return await deciding
-            known = await self._decide_known(request, reason, late)
+            known = await self._decide_known(decider, request, reason, late)
         late.set()
         deciding.add_done_callback(_log_late_failure)
         known = known or Decision(reason=reason)
@@ -219,12 +261,15 @@ class Compactor:
             self._late.popitem(last=False)
         return first is not deciding and (first.done() or now - since > _HUNG_SECONDS)
 
-    async def _decide_without_new_edits(self, request: ParsedRequest, reason: str) -> Decision:
+    async def _decide_without_new_edits(
+        self, decider: Decider, request: ParsedRequest, reason: str
+    ) -> Decision:
         """The edits in force or the original; untouched if the request cannot be read."""
-        return await self._decide_known(request, reason) or Decision(reason=reason)
+        return await self._decide_known(decider, request, reason) or Decision(reason=reason)
 
     async def _decide_known(
         self,
+        decider: Decider,
         request: ParsedRequest,
         reason: str,
         late: Event | None = None,
@@ -233,21 +278,22 @@ class Compactor:
     ) -> Decision | None:
         """The edits in force or the original; None if it must fit and may not."""
         decide = partial(
-            self._decider.decide_without_new_edits, request, reason, must_fit=must_fit, late=late
+            decider.decide_without_new_edits, request, reason, must_fit=must_fit, late=late
         )
+        note = partial(decider.decide_original, request, BYPASSED)
         try:
-            return await self._run_in_time(decide, request, reason)
+            return await self._run_in_time(decide, note, reason)
         except RespoolError:
             raise
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
             _log.exception("A request could not be read")
         try:
-            return await self._run(self._decider.decide_original, request, reason)
+            return await self._run(decider.decide_original, request, reason)
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
             return Decision(reason=reason)
 
     async def _run_in_time(
-        self, decide: Callable[[], Decision | None], request: ParsedRequest, reason: str
+        self, decide: Callable[[], Decision | None], note: Callable[[], Decision], reason: str
     ) -> Decision | None:
         """A decision without new edits; if even that is late, the bytes that came.
 
@@ -259,15 +305,15 @@ class Compactor:
             return await deciding
         if not deciding.cancel():
             deciding.add_done_callback(_log_late_failure)
-        note = self._submit(
-            self._fallback_executor, self._decider.decide_original, request, BYPASSED
-        )
-        note.add_done_callback(_log_late_failure)
+        noting = self._submit(self._fallback_executor, note)
+        noting.add_done_callback(_log_late_failure)
         return Decision(kind="original", reason=reason)
 
-    async def _decide_unchanged(self, request: ParsedRequest, reason: str) -> Decision:
+    async def _decide_unchanged(
+        self, decider: Decider, request: ParsedRequest, reason: str
+    ) -> Decision:
         try:
-            return await self._run(self._decider.decide_original, request, reason)
+            return await self._run(decider.decide_original, request, reason)
         except RespoolError:
             raise
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
@@ -282,12 +328,14 @@ class Compactor:
         Some statuses may mean that a projection is refused, or have nothing to do with it. After
         such failures in a row the original is tried.
         """
+        if flight.is_observed:
+            return await self._observed_again(flight, error)
         if flight.decision.kind == "untouched":
             return None
         found = classify_error(error.status, error.headers, error.body)
         if found.kind == "overflow" and "overflow" not in flight.retries:
-            if flight.decision.reason == BYPASSED:
-                return None  # the client wants it unchanged
+            if flight.decision.reason in AS_THEY_CAME:
+                return None  # somebody wants it unchanged
             return await self._smaller(flight, found)
         if "invalid" in flight.retries:
             return None
@@ -303,7 +351,7 @@ class Compactor:
         request, before = flight.request, flight.decision
         named = error.max_prompt_by(before.tokens_after)
         tokens = named or int(_SMALLER * before.tokens_after)
-        if self._options.observe or tokens < 1:
+        if tokens < 1:
             return None
         started = time.monotonic()
         # A named window holds the output, too, unless the error has named the output itself.
@@ -349,6 +397,17 @@ class Compactor:
             return None
         return self._retry(flight, decision, "invalid")
 
+    async def _observed_again(self, flight: InFlight, error: ErrorResponse) -> InFlight | None:
+        """An observed request without reasoning, if that was signed for projections before it."""
+        is_signature = _SIGNATURE_ERROR in error.body
+        if flight.original is None or flight.retries or not is_signature:
+            return None
+        again = await self._run(self._decider.decide_without_reasoning, flight.request, "refused")
+        if again.body is None or again.body == flight.body:
+            return None
+        more = {"is_observed": True, "original": again, "body": again.body}
+        return self._retry(flight, flight.decision, "invalid", **more)
+
     def _retry(self, flight: InFlight, decision: Decision, reason: Retry, **more: Any) -> InFlight:
         return self._prepared(
             InFlight(
@@ -378,7 +437,9 @@ class Compactor:
             if rejected is not None:
                 self._decider.note_original_failed(flight.decision)
             return
-        self._decider.note_accepted(flight.request, flight.decision)
+        self._decider_of(flight).note_accepted(flight.request, flight.decision)
+        if flight.original is not None:
+            self._decider.note_accepted(flight.request, flight.original)
         if rejected is not None:
             self._recorder.reproduce(rejected)
             # A count asks for no output, and near the window that is another projection.
@@ -404,15 +465,16 @@ class Compactor:
             return
         flight.release()
         request, decision, summary = flight.request, flight.decision, flight.summary
+        decider = self._decider_of(flight)
         if flight.reader is not None:
             flight.response, flight.reader = flight.reader.finish(), None
         response = flight.response
         if not request.is_count:
-            self._decider.note_usage(decision, response.usage)
+            decider.note_usage(decision, response.usage)
         is_recorded = bool(decision.identity.conversation) and not request.is_count
         if is_recorded:
             # Now, and not when the record is written: the next request may end before that.
-            flight.new_edits = self._decider.take_new_edits(decision)
+            flight.new_edits = decider.take_new_edits(decision)
         if summary is not None:
             summary.usage, summary.new_edits = response.usage, len(flight.new_edits)
             summary.response_model = response.model or ""
@@ -420,7 +482,7 @@ class Compactor:
         if outcome == "unreachable":
             flight.status = 0
         if is_recorded:
-            self._recorder.record(flight, self._decider.pending_facts)
+            self._recorder.record(flight, decider.pending_facts)
 
     # --- threads ---------------------------------------------------------------------------
 

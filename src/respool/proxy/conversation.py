@@ -26,6 +26,7 @@ from ..wire.json import get
 from .auth import header_values, keyed_hash
 from .lineage import Lineage, ParentRequest
 from .middleware import NO_FACTS, ParsedRequest
+from .provenance import Launch, Provenance, combine, read_head, read_opening
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class Conversation(Struct):
     is_cached_by_gateway: bool = (
         False  # by its usage: cached although the client sets no breakpoint
     )
+    is_pinned: bool = False  # its requests are sent as they came
+    opening: Provenance | None = None  # what its first messages tell; None: not read yet
     failed: int = 0  # projections in a row, by a status that may be a refusal
     failed_originals: int = 0  # that were sent after such failures, in a row
     bytes_per_token: float = 4.0  # by the last request that was counted
@@ -120,6 +123,19 @@ class Turn:
         """The client's own session id, hashed; empty: it has none."""
         request = self.request
         return request.session or session_id((), self.history, request.owner) or ""
+
+    def provenance(self, launch: Launch) -> Provenance:
+        """The agent, its folder and the first prompt; nothing if that fails: it is only shown."""
+        known = self.conversation
+        try:
+            if known.opening is None:
+                known.opening = read_opening(self.history)
+            head = read_head(self.history)
+        except Exception:  # noqa: BLE001 - law 9: a name must not cost a projection
+            _log.exception("The sender of a request could not be read")
+            known.opening = known.opening or Provenance()
+            head = Provenance()
+        return combine(self.request.headers, head, known.opening, launch)
 
 
 def edit_key(edit: Edit) -> EditKey:
@@ -242,7 +258,9 @@ class StoreGuard:
     def load_facts(self, known: Conversation) -> None:
         """Merge the stored facts of a conversation into those that this process knows."""
         try:
-            facts = self._read(lambda store: store.facts(known.id))
+            facts, known.is_pinned = self._read(
+                lambda store: (store.facts(known.id), store.is_pinned(known.id))
+            )
         except RespoolError:
             return
         self.learn(known, facts)

@@ -33,10 +33,15 @@ from .cache_state import (
 from .conversation import Conversation, Conversations, StoreGuard, Turn, conversation_id, edit_key
 from .lineage import ParentRequest, parent_prefix
 from .middleware import NO_FACTS, Decision, Findings, ParsedRequest, RequestIdentity
+from .provenance import Launch
 
 LEFT_ALONE: Final = "left alone"
 BYPASSED: Final = "bypassed"
 SIGNED: Final = "signed"
+PAUSED: Final = "paused"
+PINNED: Final = "pinned"
+OBSERVED: Final = "observed"
+AS_THEY_CAME: Final = frozenset({BYPASSED, PAUSED, PINNED})  # requests that somebody asked to keep
 SENT_BEFORE: Final = "sent unchanged before"
 _MIN_BYTES_PER_TOKEN: Final = 2  # in any history: what fits a window by these surely fits
 _MAX_NAME_CHARS: Final = 200  # of a tool or a target in a record
@@ -65,8 +70,10 @@ class Decider:
         observe: bool = False,
         shared_store: bool = False,
         text_formats: Collection[FormatName] = (),
+        launch: Launch | None = None,
     ) -> None:
         self.policy = policy
+        self._launch = launch or Launch()
         as_text = policy.replace(rendering="text")
         self._policies = dict.fromkeys(text_formats, as_text)  # for upstreams that refuse calls
         self._guard = StoreGuard(store)
@@ -86,6 +93,10 @@ class Decider:
         known = turn.conversation
         if turn.is_left_alone():
             return self._original(turn, LEFT_ALONE)
+        if known.is_pinned:
+            # It may have been pinned while this was decided, and edits in force were sent.
+            is_late = _is_set(late)
+            return self._original(turn, PINNED) if is_late else self._fall_back(turn, PINNED)
         folded, seen = self._fold_with_new_facts(turn)
         if _was_sent_unchanged(folded, seen):
             return self._fall_back(turn, SENT_BEFORE)
@@ -147,6 +158,8 @@ class Decider:
         turn = self._turn(request)
         if turn.is_left_alone():
             return self._original(turn, LEFT_ALONE)
+        if turn.conversation.is_pinned:
+            return self._fall_back(turn, PINNED)
         known = self._known_edits(turn, turn.conversation.facts, reason, NO_FACTS, late)
         if known is None and must_fit and not _surely_fits(turn):
             return None
@@ -155,7 +168,8 @@ class Decider:
     def decide_original(self, request: ParsedRequest, reason: str) -> Decision:
         """Decide for the original, without reasoning that was signed for projections of it."""
         turn = self._turn(request)
-        if reason == BYPASSED and not turn.is_left_alone():
+        is_asked_for = reason == OBSERVED or reason in AS_THEY_CAME
+        if is_asked_for and not turn.is_left_alone():
             self._note_original(turn)
         return self._original(turn, reason)
 
@@ -244,6 +258,12 @@ class Decider:
         here = Facts(left_alone=frozenset({decision.identity.prefix}))
         self._guard.learn(known, here, pending=not self._observe)
         return lambda: self._guard.write_facts(known)
+
+    def note_pinned(self, id: str, pinned: bool) -> None:
+        """A conversation was pinned or unpinned; the store knows it already."""
+        known = self._conversations.get(id)
+        if known is not None:
+            known.is_pinned = pinned
 
     def policy_for(self, format: FormatName) -> Policy:
         """The policy for requests in this format."""
@@ -406,7 +426,11 @@ class Decider:
     def _identity(
         self, turn: Turn, prefix: str, boundaries: list[bytes], output: int = 0
     ) -> RequestIdentity:
+        provenance = turn.provenance(self._launch)
         return RequestIdentity(
+            agent=provenance.agent,
+            project=provenance.project,
+            prompt=provenance.prompt,
             conversation=turn.conversation.id,
             session=turn.session(),
             prefix=prefix,
@@ -559,7 +583,9 @@ def _is_set(event: Event | None) -> bool:
 def _is_in_memory(turn: Turn) -> bool:
     """True if all that a decision needs of the conversation is in memory."""
     known = turn.conversation
-    if not known.is_loaded or known.pending_facts != NO_FACTS or known.facts.left_alone:
+    if not known.is_loaded or known.pending_facts != NO_FACTS:
+        return False
+    if known.facts.left_alone or known.is_pinned:
         return False
     return not turn.request.is_count or known.lineage.is_known(turn.history.boundaries())
 

@@ -34,6 +34,8 @@ FALLBACK_REASONS: Final = (
     "left-alone",
     "bypassed",
     "signed",
+    "paused",
+    "pinned",
     "unreadable",
     "passed-through",
     "sent-unchanged-before",
@@ -73,6 +75,9 @@ class RequestIdentity(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""  # the hash of its parent request's history
     parent_request: SentRequest = SentRequest()
     model: str = ""
+    agent: str = ""
+    project: str = ""  # the folder that the agent works in
+    prompt: str = ""  # the first one of the conversation
     terms: str = ""  # the model and the tools that it names
     output: int = 0  # tokens that it asks for; 0: not known
 
@@ -130,6 +135,7 @@ class InFlight(msgspec.Struct, kw_only=True):
     rejected: RejectedRequest | None = None  # the refused projection that this is the original of
     rejected_permit: Permit | None = None  # and its permit
     is_observed: bool = False  # it was sent as it came, despite the decision
+    original: Decision | None = None  # of an observed request that compaction may go on from
     status: int = 0  # of the response; 0: there was none
     error: str = ""  # why there was none, or why it was cut off
     reader: ResponseReader | ThreadedReader | None = None  # of the response
@@ -141,6 +147,7 @@ class InFlight(msgspec.Struct, kw_only=True):
         self.body = None
         self.request = msgspec.structs.replace(self.request, body=b"", headers=())
         self.decision = msgspec.structs.replace(self.decision, body=None, facts=NO_FACTS)
+        self.original = None
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):

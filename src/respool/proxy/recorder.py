@@ -24,7 +24,7 @@ from ..store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, S
 from ..store.savings import max_scale
 from ..tools import Tool, Tools
 from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
-from .decide import BYPASSED
+from .decide import AS_THEY_CAME
 from .middleware import NO_FACTS, Decision, ErrorResponse, InFlight, ParsedRequest
 from .router import CLOUD_PATHS
 
@@ -132,6 +132,9 @@ class Recorder:
             session=decision.identity.session,
             format=request.format,
             model=decision.identity.model,
+            agent=decision.identity.agent,
+            project=decision.identity.project,
+            prompt=_kept_prompt(flight),
             mode=_mode(flight),
             status=flight.status,
             tokens_before=decision.tokens_before,
@@ -229,9 +232,14 @@ def _edit_made(edit: Edit, decision: Decision) -> RecordedEdit:
 
 
 def _mode(flight: InFlight) -> RequestMode:
-    if flight.decision.reason == BYPASSED:
+    if flight.decision.reason in AS_THEY_CAME:
         return "bypassed"
     return "observed" if flight.is_observed else "compacted"
+
+
+def _kept_prompt(flight: InFlight) -> str:
+    """The first prompt; empty if no text of the request may be kept."""
+    return flight.decision.identity.prompt if _mode(flight) == "compacted" else ""
 
 
 def _prefix_break(decision: Decision, new: tuple[Edit, ...]) -> str:

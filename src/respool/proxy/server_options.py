@@ -246,3 +246,5 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 4  # that compact in parallel
     text_formats: tuple[FormatName, ...] = ()  # whose upstreams refuse calls: rendered as text
     shared_store: bool = False  # other servers with the same store serve the same conversations
+    agent: str = ""  # that this proxy was started for; empty: any
+    project: str = ""  # the folder in which that works

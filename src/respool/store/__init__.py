@@ -2,11 +2,14 @@
 
 from ..pricing import Usage
 from .base import (
+    ANY_RECORD,
     ConversationSummary,
     ForgetResult,
+    OriginTotal,
     PeriodTotal,
     PriorRequests,
     RecordedEdit,
+    RecordFilter,
     RefetchedResult,
     RejectedRequest,
     RequestLineage,
@@ -26,6 +29,9 @@ from .short_names import UnclearName, choose_name, resolve_name
 from .sqlite import SQLiteStore
 
 __all__ = [
+    "ANY_RECORD",
+    "OriginTotal",
+    "RecordFilter",
     "ConversationSummary",
     "RecordedEdit",
     "RefetchedResult",

@@ -126,7 +126,7 @@ class RefetchedResult(Struct, frozen=True, gc=False):
 
 
 class RequestRecord(Struct, frozen=True, kw_only=True):
-    """One proxied request: figures and reasons, no content of the history except names."""
+    """One proxied request: figures, reasons and names, and the first prompt of the history."""
 
     id: str
     time: float
@@ -135,6 +135,9 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     session: str = ""  # the client's own session id; used for grouping only
     format: str
     model: str = ""
+    agent: str = ""  # the client's name; empty: unknown
+    project: str = ""  # the folder that it works in; empty: unknown
+    prompt: str = ""  # the first prompt, shortened; kept once per conversation
     mode: RequestMode = "compacted"
     status: int = 0  # HTTP status of the response; 0: no response
     tokens_before: int = 0
@@ -213,6 +216,10 @@ class ConversationSummary(Struct, frozen=True, kw_only=True):
     cost_after: float
     model: str  # of its last request
     format: str
+    agent: str = ""  # of its last request
+    project: str = ""  # of its last request
+    prompt: str = ""  # its first prompt, shortened; empty: not kept
+    pinned: bool = False  # its requests are sent as they came
     observed: int = 0  # requests that were measured but not changed
     errors: int = 0
     fallbacks: int = 0
@@ -249,6 +256,29 @@ class PeriodTotal(Struct, frozen=True, kw_only=True, gc=False):
     would_high: float = 0.0
     would_cost: float = 0.0  # cost_before - cost_after of observed requests
     unpriced: int = 0  # answered requests of unknown cost
+
+
+class OriginTotal(Struct, frozen=True):
+    """Totals of all requests of one agent in one project with one model."""
+
+    agent: str
+    project: str
+    model: str
+    total: PeriodTotal
+
+
+class RecordFilter(Struct, frozen=True, kw_only=True):
+    """Conditions on requests; None: any."""
+
+    agent: str | None = None
+    project: str | None = None
+    model: str | None = None
+    since: float | None = None
+    until: float | None = None
+    words: tuple[str, ...] = ()  # all in the prompt, agent, project, model or conversation's name
+
+
+ANY_RECORD = RecordFilter()
 
 
 class RejectedRequest(Struct, frozen=True, kw_only=True):
@@ -357,15 +387,37 @@ class Store(Protocol):
         ...
 
     def conversations(
-        self, owner: str | None, *, behind: tuple[float, int] | None = None, limit: int = 50
+        self,
+        owner: str | None,
+        *,
+        behind: tuple[float, int] | None = None,
+        limit: int = 50,
+        only: RecordFilter = ANY_RECORD,
     ) -> list[ConversationSummary]:
-        """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
+        """Return a page of conversations, the latest first; `behind` is the last (last, id).
+
+        With a filter, those with a request that meets it; the totals are of all their requests.
+        """
+        ...
+
+    def set_pinned(self, conversation: str, pinned: bool) -> bool:
+        """Pin or unpin a conversation; False if there is none of that name."""
+        ...
+
+    def is_pinned(self, conversation: str) -> bool:
+        """Return whether a conversation is pinned."""
         ...
 
     def requests(
         self, conversation: str, owner: str | None, *, after: float = 0.0, limit: int = 1_000
     ) -> list[RequestRecord]:
         """Return a conversation's requests in order, without their edits."""
+        ...
+
+    def records(
+        self, owner: str | None, *, only: RecordFilter = ANY_RECORD, limit: int = 1_000
+    ) -> list[RequestRecord]:
+        """Return the latest requests that meet a filter, the latest first, without their edits."""
         ...
 
     def notable(
@@ -375,6 +427,7 @@ class Store(Protocol):
         since: float = 0.0,
         behind: float | None = None,
         limit: int = 100,
+        only: RecordFilter = ANY_RECORD,
     ) -> list[RequestRecord]:
         """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
         ...
@@ -393,9 +446,21 @@ class Store(Protocol):
         ...
 
     def totals(
-        self, owner: str | None, *, since: float, until: float, step: float
+        self,
+        owner: str | None,
+        *,
+        since: float,
+        until: float,
+        step: float,
+        only: RecordFilter = ANY_RECORD,
     ) -> list[PeriodTotal]:
         """Return sums per period of `step` seconds; periods without requests are omitted."""
+        ...
+
+    def totals_by_origin(
+        self, owner: str | None, *, since: float, until: float, only: RecordFilter = ANY_RECORD
+    ) -> list[OriginTotal]:
+        """Return sums per agent, project and model."""
         ...
 
     def forget(

@@ -93,7 +93,15 @@ _PARENT_COLUMN: Migration = (
     "ALTER TABLE requests ADD COLUMN again TEXT NOT NULL DEFAULT ''",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN)
+_ORIGIN_COLUMNS: Migration = (
+    # Sessions that open with the same words are one conversation, but may have several folders.
+    "ALTER TABLE requests ADD COLUMN agent TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE requests ADD COLUMN project TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE conversations ADD COLUMN prompt TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN, _ORIGIN_COLUMNS)
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 SEARCH_SUFFIXES = ("-search", "-search-journal")  # of the search index

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,10 +14,13 @@ from ..errors import PolicyError
 from ..facts import Facts
 from ..pricing import Usage
 from .base import (
+    ANY_RECORD,
     ConversationSummary,
+    OriginTotal,
     PeriodTotal,
     PriorRequests,
     RecordedEdit,
+    RecordFilter,
     RefetchedResult,
     RejectedRequest,
     RequestLineage,
@@ -35,6 +38,7 @@ from .savings import (
     max_scale,
 )
 
+_Key = TypeVar("_Key")
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
 _WINDOWS, _BREAKPOINTS, _SUMMARIES = "windows", "breakpoints", "summaries"
 
@@ -45,7 +49,7 @@ _RECORD_COLUMNS = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
     "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
     "milliseconds", "terms", "sent_as", "prefix", "parent",
-    "again",
+    "again", "agent", "project",
 )  # fmt: skip
 _NO_FACTS = Facts()
 _USAGE_COLUMNS = ("input", "cache_read", "cache_write", "output")
@@ -71,7 +75,7 @@ _ROW_COLUMNS = ", ".join(
     f"r.{name}" for name in (*_RECORD_COLUMNS, *_USAGE_COLUMNS, "edited", "made", "notes")
 )
 _SELECT_REQUEST = (
-    f"SELECT c.owner, c.name, c.session, {_ROW_COLUMNS}"  # noqa: S608 - names of our own
+    f"SELECT c.owner, c.name, c.session, c.prompt, {_ROW_COLUMNS}"  # noqa: S608 - names of our own
     " FROM requests r JOIN conversations c ON c.id = r.conversation"
 )
 _SELECT_CONVERSATIONS = f"""
@@ -79,13 +83,16 @@ _SELECT_CONVERSATIONS = f"""
         total({BEFORE_SQL}), total({AFTER_SQL}), total({SAVED_SQL}),
         total(r.cost_before), total(r.cost_after), r.model, r.format, total(r.mode = 'observed'),
         total(r.status >= 400 OR r.status = 0), total(r.fallback <> '' OR r.again <> ''),
-        total(r.prefix_break <> ''), total(r.refetched), total(r.loops), max(r.time)
-    FROM (SELECT * FROM conversations WHERE (?1 IS NULL OR owner = ?1)
-        AND (?2 IS NULL OR (last, id) < (?2, ?3)) ORDER BY last DESC, id DESC LIMIT ?4) c
+        total(r.prefix_break <> ''), total(r.refetched), total(r.loops),
+        r.agent, r.project, c.prompt, c.pinned, max(r.time)
+    FROM (SELECT * FROM conversations c WHERE (:owner IS NULL OR owner = :owner)
+        AND (:last IS NULL OR (last, id) < (:last, :id)){{filter}}
+        ORDER BY last DESC, id DESC LIMIT :limit) c
     LEFT JOIN requests r ON r.conversation = c.id
-    GROUP BY c.id ORDER BY c.last DESC, c.id DESC"""  # noqa: S608 - our own; model and format: of the row with max(time)
+    GROUP BY c.id ORDER BY c.last DESC, c.id DESC"""  # noqa: S608 - our own
+# Columns without a sum are of the row with max(time).
 _SELECT_TOTALS = f"""
-    SELECT CAST((r.time - ?2) / ?4 AS INTEGER) slot, r.format, r.model, count(*),
+    SELECT {{group}}, r.format, r.model, count(*),
         total({BEFORE_SQL}), total({AFTER_SQL}), total({SAVED_SQL}), total(input),
         total(cache_read), total(cache_write),
         total(output), total(cost_before), total(cost_after),
@@ -98,8 +105,11 @@ _SELECT_TOTALS = f"""
         total({UNMEASURED_SQL} * {SAVED_SQL}),
         total((mode = 'observed') * {UNMEASURED_SQL} * {SAVED_SQL})
     FROM requests r JOIN conversations c ON c.id = r.conversation
-    WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
-    GROUP BY slot, r.format, r.model ORDER BY slot"""  # noqa: S608 - our own
+    WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :from AND r.time < :to{{filter}}
+    GROUP BY {{group}}, r.format, r.model ORDER BY {{group}}"""  # noqa: S608 - our own
+_SLOT = "CAST((r.time - :from) / :step AS INTEGER)"
+_ORIGIN = "r.agent, r.project"
+_SEARCHED = ("c.prompt", "c.name", "r.agent", "r.project", "r.model")
 MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is omitted
 MAX_REJECTED_REQUESTS = 20  # that are kept
 _MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
@@ -192,6 +202,11 @@ def _ensure_conversation_row(
     first, *others = records
     held = (connection, first.owner, first.conversation)
     row = ensure_conversation(*held, time=first.time, session=first.session)
+    prompt = next((one.prompt for one in records if one.prompt), "")
+    if prompt:
+        connection.execute(
+            "UPDATE conversations SET prompt = ? WHERE id = ? AND prompt = ''", (prompt, row)
+        )
     if others:
         session = next((one.session for one in reversed(others) if one.session), "")
         ensure_conversation(*held, time=max(one.time for one in others), session=session)
@@ -201,14 +216,66 @@ def _ensure_conversation_row(
 def read_conversations(
     connection: sqlite3.Connection,
     owner: str | None,
+    *,
     behind: tuple[float, int] | None,
     limit: int,
+    only: RecordFilter = ANY_RECORD,
 ) -> list[ConversationSummary]:
     """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
     last, id = behind or (None, 0)
     _register_scale(connection)
-    rows = connection.execute(_SELECT_CONVERSATIONS, (owner, last, id, limit)).fetchall()
+    filter, values = _conditions(only)
+    if filter:
+        filter = f" AND EXISTS (SELECT 1 FROM requests r WHERE r.conversation = c.id{filter})"  # noqa: S608 - our own
+    given = {"owner": owner, "last": last, "id": id, "limit": limit, **values}
+    rows = connection.execute(_SELECT_CONVERSATIONS.format(filter=filter), given).fetchall()
     return [_to_conversation(row) for row in rows]
+
+
+def _conditions(only: RecordFilter) -> tuple[str, dict[str, Any]]:
+    """Conditions of a filter on requests r of conversations c, and their values."""
+    exact = {"agent": only.agent, "project": only.project, "model": only.model}
+    found = [f"r.{name} = :{name}" for name, value in exact.items() if value is not None]
+    values: dict[str, Any] = {name: value for name, value in exact.items() if value is not None}
+    if only.since is not None:
+        found.append("r.time >= :since")
+        values["since"] = only.since
+    if only.until is not None:
+        found.append("r.time < :until")
+        values["until"] = only.until
+    for at, word in enumerate(only.words):
+        found.append(f"({' OR '.join(f'instr(lower({name}), :word{at})' for name in _SEARCHED)})")
+        values[f"word{at}"] = word.lower()
+    return "".join(f" AND {one}" for one in found), values
+
+
+def read_records(
+    connection: sqlite3.Connection, owner: str | None, *, only: RecordFilter, limit: int
+) -> list[RequestRecord]:
+    """Return the latest requests that meet a filter, the latest first, without their edits."""
+    filter, values = _conditions(only)
+    rows = connection.execute(
+        f"{_SELECT_REQUEST} WHERE (:owner IS NULL OR c.owner = :owner){filter}"
+        " ORDER BY r.time DESC, r.rowid DESC LIMIT :limit",
+        {"owner": owner, "limit": limit, **values},
+    ).fetchall()
+    return [_to_record(row) for row in rows]
+
+
+def write_pinned(connection: sqlite3.Connection, conversation: str, pinned: bool) -> bool:
+    """Pin or unpin a conversation; False if there is none of that name."""
+    done = connection.execute(
+        "UPDATE conversations SET pinned = ? WHERE name = ?", (pinned, conversation)
+    )
+    return done.rowcount > 0
+
+
+def read_pinned(connection: sqlite3.Connection, conversation: str) -> bool:
+    """Return whether a conversation is pinned."""
+    rows = connection.execute(
+        "SELECT 1 FROM conversations WHERE name = ? AND pinned", (conversation,)
+    ).fetchall()
+    return bool(rows)
 
 
 def read_requests(
@@ -247,12 +314,15 @@ def read_notable(
     since: float,
     behind: float | None,
     limit: int,
+    only: RecordFilter = ANY_RECORD,
 ) -> list[RequestRecord]:
     """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
-    query = f"{_SELECT_REQUEST} WHERE r.notable AND (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2"
+    filter, values = _conditions(only)
     rows = connection.execute(
-        f"{query} AND (?3 IS NULL OR r.time < ?3) ORDER BY r.time DESC, r.rowid DESC LIMIT ?4",
-        (owner, since, behind, limit),
+        f"{_SELECT_REQUEST} WHERE r.notable AND (:owner IS NULL OR c.owner = :owner)"
+        f" AND r.time >= :from AND (:behind IS NULL OR r.time < :behind){filter}"
+        " ORDER BY r.time DESC, r.rowid DESC LIMIT :limit",
+        {"owner": owner, "from": since, "behind": behind, "limit": limit, **values},
     ).fetchall()
     return [_to_record(row) for row in rows]
 
@@ -326,16 +396,52 @@ def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, .
 
 
 def read_totals(
-    connection: sqlite3.Connection, owner: str | None, *, since: float, until: float, step: float
+    connection: sqlite3.Connection,
+    owner: str | None,
+    *,
+    since: float,
+    until: float,
+    step: float,
+    only: RecordFilter = ANY_RECORD,
 ) -> list[PeriodTotal]:
     """Return sums per period of `step` seconds; periods without requests are omitted."""
     _register_scale(connection)
-    rows = connection.execute(_SELECT_TOTALS, (owner, since, until, step)).fetchall()
-    found: dict[int, PeriodTotal] = {}
-    for slot, *row in rows:
-        total = _to_total(row, since + slot * step)
-        found[slot] = _add_totals(found[slot], total) if slot in found else total
+    filter, values = _conditions(only)
+    rows = connection.execute(
+        _SELECT_TOTALS.format(group=_SLOT, filter=filter),
+        {"owner": owner, "from": since, "to": until, "step": step, **values},
+    ).fetchall()
+    found = _merge_totals((slot, _to_total(row, since + slot * step)) for slot, *row in rows)
     return list(found.values())
+
+
+def read_origin_totals(
+    connection: sqlite3.Connection,
+    owner: str | None,
+    *,
+    since: float,
+    until: float,
+    only: RecordFilter = ANY_RECORD,
+) -> list[OriginTotal]:
+    """Return sums per agent, project and model."""
+    _register_scale(connection)
+    filter, values = _conditions(only)
+    rows = connection.execute(
+        _SELECT_TOTALS.format(group=_ORIGIN, filter=filter),
+        {"owner": owner, "from": since, "to": until, **values},
+    ).fetchall()
+    found = _merge_totals(
+        ((agent, project, row[1]), _to_total(row, since)) for agent, project, *row in rows
+    )
+    return [OriginTotal(*origin, total) for origin, total in found.items()]
+
+
+def _merge_totals(totals: Iterable[tuple[_Key, PeriodTotal]]) -> dict[_Key, PeriodTotal]:
+    """Sums by key; a key has one row for each format and model."""
+    found: dict[_Key, PeriodTotal] = {}
+    for key, total in totals:
+        found[key] = _add_totals(found[key], total) if key in found else total
+    return found
 
 
 def _register_scale(connection: sqlite3.Connection) -> None:
@@ -376,7 +482,7 @@ def _is_notable(record: RequestRecord) -> bool:
 
 
 def _to_record(row: tuple[Any, ...]) -> RequestRecord:
-    owner, conversation, session, *rest = row
+    owner, conversation, session, prompt, *rest = row
     same: dict[str, Any] = dict(zip(_RECORD_COLUMNS, rest, strict=False))
     same["counted"] = bool(same["counted"])
     *usage, edited, made, notes = rest[len(_RECORD_COLUMNS) :]
@@ -386,6 +492,7 @@ def _to_record(row: tuple[Any, ...]) -> RequestRecord:
         owner=owner,
         conversation=conversation,
         session=session,
+        prompt=prompt,
         usage=None if usage[0] is None else Usage(**dict(zip(_USAGE_COLUMNS, usage, strict=True))),
         edited=edited,
         made=made,
@@ -416,11 +523,15 @@ def _to_conversation(row: tuple[Any, ...]) -> ConversationSummary:
         prefix_breaks=int(row[17]),
         refetched=int(row[18]),
         loops=int(row[19]),
+        agent=row[20] or "",
+        project=row[21] or "",
+        prompt=row[22],
+        pinned=bool(row[23]),
     )
 
 
 def _to_total(row: Sequence[Any], start: float) -> PeriodTotal:
-    """Totals of one model in one period."""
+    """Totals of one format and model."""
     format, model, *figures = row
     whole = [int(figure) for figure in figures]
     saved, would, unmeasured, would_unmeasured = whole[3], whole[17], whole[20], whole[21]

@@ -17,11 +17,14 @@ from ..markers import find_marker
 from . import originals as texts
 from . import record_tables
 from .base import (
+    ANY_RECORD,
     ConversationSummary,
     ForgetResult,
+    OriginTotal,
     PeriodTotal,
     PriorRequests,
     RecordedEdit,
+    RecordFilter,
     RejectedRequest,
     RequestLineage,
     RequestRecord,
@@ -274,11 +277,37 @@ class SQLiteStore:
         return self._database.read(lambda c: record_tables.read_rejected(c, owner))
 
     def conversations(
-        self, owner: str | None, *, behind: tuple[float, int] | None = None, limit: int = 50
+        self,
+        owner: str | None,
+        *,
+        behind: tuple[float, int] | None = None,
+        limit: int = 50,
+        only: RecordFilter = ANY_RECORD,
     ) -> list[ConversationSummary]:
-        """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
+        """Return a page of conversations, the latest first; `behind` is the last (last, id).
+
+        With a filter, those with a request that meets it; the totals are of all their requests.
+        """
         return self._database.read(
-            lambda c: record_tables.read_conversations(c, owner, behind, limit)
+            lambda c: record_tables.read_conversations(
+                c, owner, behind=behind, limit=limit, only=only
+            )
+        )
+
+    def set_pinned(self, conversation: str, pinned: bool) -> bool:
+        """Pin or unpin a conversation; False if there is none of that name."""
+        return self._database.write(lambda c: record_tables.write_pinned(c, conversation, pinned))
+
+    def is_pinned(self, conversation: str) -> bool:
+        """Return whether a conversation is pinned."""
+        return self._database.read(lambda c: record_tables.read_pinned(c, conversation))
+
+    def records(
+        self, owner: str | None, *, only: RecordFilter = ANY_RECORD, limit: int = 1_000
+    ) -> list[RequestRecord]:
+        """Return the latest requests that meet a filter, the latest first, without their edits."""
+        return self._database.read(
+            lambda c: record_tables.read_records(c, owner, only=only, limit=limit)
         )
 
     def requests(
@@ -300,10 +329,13 @@ class SQLiteStore:
         since: float = 0.0,
         behind: float | None = None,
         limit: int = 100,
+        only: RecordFilter = ANY_RECORD,
     ) -> list[RequestRecord]:
         """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
         return self._database.read(
-            lambda c: record_tables.read_notable(c, owner, since=since, behind=behind, limit=limit)
+            lambda c: record_tables.read_notable(
+                c, owner, since=since, behind=behind, limit=limit, only=only
+            )
         )
 
     def prior_requests(
@@ -322,11 +354,29 @@ class SQLiteStore:
         return self._database.read(lambda c: record_tables.read_edits(c, request, owner))
 
     def totals(
-        self, owner: str | None, *, since: float, until: float, step: float
+        self,
+        owner: str | None,
+        *,
+        since: float,
+        until: float,
+        step: float,
+        only: RecordFilter = ANY_RECORD,
     ) -> list[PeriodTotal]:
         """Return sums per period of `step` seconds; periods without requests are omitted."""
         return self._database.read(
-            lambda c: record_tables.read_totals(c, owner, since=since, until=until, step=step)
+            lambda c: record_tables.read_totals(
+                c, owner, since=since, until=until, step=step, only=only
+            )
+        )
+
+    def totals_by_origin(
+        self, owner: str | None, *, since: float, until: float, only: RecordFilter = ANY_RECORD
+    ) -> list[OriginTotal]:
+        """Return sums per agent, project and model."""
+        return self._database.read(
+            lambda c: record_tables.read_origin_totals(
+                c, owner, since=since, until=until, only=only
+            )
         )
 
     def forget(

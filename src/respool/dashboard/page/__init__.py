@@ -12,10 +12,14 @@ __all__ = ["page", "content_security_policy"]
 
 # In dependency order.
 _SCRIPTS = (
+    "terms.js",
     "format.js",
     "api_client.js",
+    "controls.js",
+    "filters.js",
     "charts.js",
     "overview.js",
+    "tables.js",
     "diff.js",
     "edits.js",
     "conversation.js",

@@ -10,7 +10,8 @@ async function ask(question, fields = {}) {
   const query = new URLSearchParams(Object.entries(fields).filter(([, value]) => value != null));
   const url = `${ROOT}respool/api/${question}?${query}`;
   const earlier = cache.get(url);
-  const { answer, data } = await fetchJson(url, earlier ? { "If-None-Match": earlier.tag } : {});
+  const headers = earlier ? { "If-None-Match": earlier.tag } : {};
+  const { answer, data } = await fetchJson(url, { headers });
   if (answer.status === 304) return earlier.data;
   if (!answer.ok) throw new Error(errorText(answer, data));
   if (cache.size > 50) cache.delete(cache.keys().next().value);
@@ -18,10 +19,10 @@ async function ask(question, fields = {}) {
   return data;
 }
 
-async function fetchJson(url, headers) {
+async function fetchJson(url, given) {
   const signal = AbortSignal.timeout(ANSWER_TIMEOUT);
   try {
-    const answer = await fetch(url, { headers, credentials: "omit", signal });
+    const answer = await fetch(url, { ...given, credentials: "omit", signal });
     return { answer, data: answer.status === 304 ? null : await answer.json() };
   } catch (error) {
     const other = error instanceof SyntaxError;

@@ -1,8 +1,8 @@
 // One conversation or one of its branches: the context chart and the table of requests.
 
-const FIRST_ROWS = 100; // requests listed at first
+const FIRST_ROWS = 25; // requests listed at first
 const OVERLAP = 20; // requests fetched again: records may arrive out of order
-// The open conversation: name, requests, number of rows listed, and branch (0: all).
+// The open conversation: name, requests, number of rows listed, branch (0: all), and pin.
 let open = null;
 
 const CAUSES = new Map([
@@ -176,10 +176,13 @@ function drawConversation() {
     element(
       "div",
       { class: "bar" },
-      element("h3", {}, modelName(requests.at(-1).model, 300), " ", element("code", { class: "id" }, name)),
+      element("h3", {}, requests.at(-1).prompt || modelName(requests.at(-1).model, 300)),
       observed > 0 && element("span", { class: "badge" }, whole ? "observed: nothing was changed" : `${plural(observed, "request")} only observed`),
+      open.pinned && element("span", { class: "badge" }, "pinned: left alone"),
+      pinButton(open),
       element("button", { type: "button", class: "quiet", "data-key": "close", "aria-label": "Close this conversation", onclick: closeConversation }, "Close"),
     ),
+    element("p", { class: "about origin" }, [...originOf(requests.at(-1), 300), " · ", element("code", { class: "id", title: "For respool forget --conversation" }, name)]),
     branchPicker(open),
     conversationFacts(requests),
     legend(["came", "as it came"], ["went", whole ? "as it would have been sent" : observed ? "as it was sent, or would have been" : "as it was sent"], ["break", "prefix break"], ["wrong", "error or fall-back"]),
@@ -189,12 +192,15 @@ function drawConversation() {
   );
 }
 
-async function chooseConversation(name, focus = true) {
-  open = { name, requests: [], listed: FIRST_ROWS, whole: false, branch: 0 };
-  if (linked() !== name) history.pushState(null, "", `#conversation=${encodeURIComponent(name)}`);
+async function chooseConversation(name, { focus = true, link = true } = {}) {
+  const pinned = listed.some((one) => one.name === name && one.pinned);
+  const isOpen = open?.name === name && open.whole;
+  hasOpened = true;
+  if (!isOpen) open = { name, requests: [], listed: FIRST_ROWS, whole: false, branch: 0, pinned };
+  if (link && linked() !== name) history.pushState(null, "", `#conversation=${encodeURIComponent(name)}`);
   const chosen = open;
   try {
-    await fetchRequests(chosen);
+    if (!isOpen) await fetchRequests(chosen);
   } catch (error) {
     if (open === chosen) open = null; // an unknown name, or respool does not answer
     throw error;
@@ -210,17 +216,19 @@ const linked = () => new URLSearchParams(location.hash.slice(1)).get("conversati
 // Opens the conversation named in the address, and closes it when the name is gone (back, forward).
 function followLink() {
   const name = linked();
-  if (name && name !== open?.name) chooseConversation(name, false).catch(report);
+  if (name && name !== open?.name) chooseConversation(name, { focus: false }).catch(report);
   else if (!location.hash && open) leaveConversation();
 }
 
 async function updateConversation() {
   if (!open) return;
   const chosen = open;
-  const was = JSON.stringify(chosen.requests.at(-1)) + chosen.requests.length;
+  const state = () => JSON.stringify([chosen.requests.at(-1), chosen.requests.length, chosen.pinned]);
+  const was = state();
   await fetchRequests(chosen);
-  if (open === chosen && was !== JSON.stringify(chosen.requests.at(-1)) + chosen.requests.length)
-    drawConversation();
+  const shown = listed.find((one) => one.name === chosen.name);
+  if (shown) chosen.pinned = shown.pinned;
+  if (open === chosen && was !== state()) drawConversation();
 }
 
 byId("detail").addEventListener("keydown", (event) => {

@@ -4,6 +4,8 @@ let listed = []; // the first page, and the older pages loaded so far
 let next = null; // cursor of the next older page
 let paged = false;
 let drawnList = "";
+let listedFor = ""; // the filters of the list
+let hasOpened = false;
 
 function groups(conversations) {
   const found = new Map();
@@ -38,9 +40,11 @@ function conversationButton(one, first) {
         "data-key": `conversation ${one.name}`,
         onclick: () => chooseConversation(one.name).catch(report),
       },
-      element("b", {}, modelName(one.model), " ", element("code", { class: "id" }, shortId(one.name))),
+      element("b", { class: "title" }, titleOf(one, 160)),
+      originOf(one).length > 0 && element("span", { class: "about" }, originOf(one)),
       element("span", { class: when === "now" ? "about now" : "about" }, `${when} · ${plural(one.requests, "request")}`),
       element("span", { class: "about" }, `${saved} ${tokens(one.saved)} tokens (${percent(share)})${one.cost_before ? `, ${dollars(money)}` : ""}`),
+      one.pinned && element("span", { class: "about" }, "pinned: left alone"),
       troubles.length > 0 && element("span", { class: "about trouble" }, troubles.join(" · ")),
     ),
   );
@@ -56,29 +60,40 @@ function drawList() {
     return element("div", { class: "group" }, element("p", { class: "about" }, label), list);
   });
   const more = next && element("button", { type: "button", "data-key": "older", onclick: () => loadOlder().catch(report) }, "Older conversations");
-  refill(byId("list"), listed.length ? parts : element("p", { class: "hint" }, "None yet."), more);
+  refill(byId("list"), listed.length ? parts : element("p", { class: "hint" }, isFiltered() ? "None meets the filters." : "None yet."), more);
   const buttons = [...byId("list").querySelectorAll("button.pick")];
   if (buttons.length && !buttons.some((one) => one.tabIndex === 0)) buttons[0].tabIndex = 0;
 }
 
 async function loadOlder() {
-  const found = await ask("conversations", next);
+  const found = await ask("conversations", { ...next, ...filterFields() });
   listed = joined(listed, found.conversations);
   next = found.next;
   paged = true;
   drawList();
 }
 
+// Opens the latest conversation when the page is opened, unless its address names one.
+function openLatest() {
+  if (hasOpened || !listed.length) return;
+  hasOpened = true;
+  if (!linked() && !open) chooseConversation(listed[0].name, { focus: false, link: false }).catch(report);
+}
+
 async function updateList() {
-  const found = await ask("conversations");
+  const fields = filterFields();
+  const found = await ask("conversations", fields);
   const minute = Math.floor(Date.now() / 60_000);
-  const now = `${minute} ${JSON.stringify(found.conversations)}`;
+  const now = `${minute} ${JSON.stringify([fields, found.conversations])}`;
+  if (JSON.stringify(fields) !== listedFor) [listed, next, paged] = [[], null, false];
+  listedFor = JSON.stringify(fields);
   if (now === drawnList) return;
   drawnList = now;
   const all = paged && found.next; // else there are no older pages, or none was loaded
   listed = mergeFirstPage(found.conversations, all ? listed : [], (one) => one.last);
   if (!all) [next, paged] = [found.next, false];
   drawList();
+  openLatest();
 }
 
 navigateByArrows(byId("list"), "button.pick");

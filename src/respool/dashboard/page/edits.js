@@ -11,7 +11,14 @@ function closeButton() {
   );
 }
 
-function editButton(one, index, show) {
+// An edit by the call whose text it changed; without one, by its reason.
+function editName(one, project) {
+  if (!one.tool) return reasonText(one.reason);
+  const inside = project && one.target.startsWith(`${project}/`);
+  return `${one.tool} ${inside ? one.target.slice(project.length + 1) : one.target}`.trim();
+}
+
+function editButton(one, index, show, project) {
   return element(
     "li",
     {},
@@ -25,8 +32,8 @@ function editButton(one, index, show) {
         onclick: () => show(one),
         onfocus: () => show(one),
       },
-      element("b", {}, reasonText(one.reason)),
-      element("span", { class: "about" }, `${one.place} · ${tokens(one.saved)} tokens`),
+      element("b", { class: "title", title: one.target }, editName(one, project)),
+      element("span", { class: "about" }, `${reasonText(one.reason)} · ${tokens(one.saved)} tokens`),
     ),
   );
 }
@@ -48,9 +55,18 @@ function sizes({ before, after }, replaces) {
   return `Before: ${shown(before) ?? "not kept"}. After: ${shown(after) ?? (replaces ? "not kept" : "nothing stands there")}.`;
 }
 
+// A short text that stands there now comes before the long one that went.
+function inPlace({ before, after }) {
+  if (!after || after.text.length > 400 || !before || before.text.length < 2_000) return "";
+  return element("p", { class: "place" }, "What the model sees there now: ", code(after.text.trim()));
+}
+
 async function fillEdit(pane, request, one) {
   const ticket = ++latest;
-  const head = [element("h3", {}, reasonText(one.reason)), element("p", { class: "place" }, code(one.reason), " at ", code(one.place), `: ${one.evidence}`)];
+  const head = [
+    element("h3", { title: one.target }, editName(one, request.project)),
+    element("p", { class: "place" }, `${reasonText(one.reason)}${one.evidence ? `: ${one.evidence}` : ""} `, element("span", { class: "id" }, "(", code(one.reason), " at ", code(one.place), ")")),
+  ];
   try {
     const found = one.has_before || one.has_after
       ? await ask("edit", { request: request.id, at: one.at })
@@ -60,6 +76,7 @@ async function fillEdit(pane, request, one) {
     pane.replaceChildren(
       ...head,
       both ? note(sizes(found, one.replaces)) : missingText(one, isObserved(request)),
+      inPlace(found),
       ...(both ? [sideBySide(found.before?.text ?? "", found.after?.text ?? "")] : []),
     );
   } catch (error) {
@@ -79,7 +96,7 @@ async function openEdits(request, name) {
     );
     fillEdit(pane, request, one);
   };
-  const list = element("ul", { class: "picks", "aria-label": "Edits" }, edits.map((one, i) => editButton(one, i, show)));
+  const list = element("ul", { class: "picks", "aria-label": "Edits" }, edits.map((one, i) => editButton(one, i, show, request.project)));
   navigateByArrows(list, "button");
   dialog.replaceChildren(
     element(

@@ -3,7 +3,7 @@
 const KINDS = [
   ["breaks", "Prefix breaks", (one) => one.prefix_break && [`${wouldBreak(one) ? "would have been: " : ""}${cause(one.prefix_break)}`]],
   ["again", "Fetched again", (one) => one.refetched.map(
-    (x) => `${`${x.tool} ${x.target}`.trim()} at ${x.place}: had been taken out at ${x.earlier} (${x.reason}); ${tokens(x.tokens)} tokens`)],
+    (x) => `${`${x.tool} ${x.target}`.trim() || x.place}: the agent asked for it again after respool had taken it out (${reasonText(x.reason)}); ${tokens(x.tokens)} tokens`)],
   ["loops", "Loops", (one) => one.loops],
   ["errors", "Errors", (one) => failed(one) && [one.error || (one.status ? `the provider answered ${one.status}` : "no answer came")]],
   ["fallbacks", "Fall-backs", (one) => [
@@ -14,7 +14,7 @@ const KINDS = [
 const FIRST_EVENTS = 20; // listed at first
 const shown = new Set(KINDS.map(([id]) => id));
 // Requests with events: their time range, whether there are older ones, and whether those were loaded.
-let notable = { range: "", requests: [], more: false, paged: false };
+let notable = { key: "", range: "", requests: [], more: false, paged: false };
 let drawnEvents = "";
 let eventsListed = FIRST_EVENTS;
 
@@ -44,7 +44,7 @@ function filter([id, name], all) {
     else shown.delete(id);
     drawEvents();
   });
-  return element("label", {}, box, `${name} (${number(count)}${notable.more ? "+" : ""})`);
+  return element("label", { "data-tip": name }, box, `${name} (${number(count)}${notable.more ? "+" : ""})`);
 }
 
 function causes(all) {
@@ -56,7 +56,7 @@ function causes(all) {
 }
 
 function eventRow({ name, text, one, times, since }) {
-  const whose = [modelName(one.model), shortId(one.conversation)];
+  const whose = one.prompt || `${modelName(one.model)} ${shortId(one.conversation)}`;
   const follow = () => {
     chooseConversation(one.conversation).catch(report);
     byId("conversations").scrollIntoView();
@@ -67,8 +67,8 @@ function eventRow({ name, text, one, times, since }) {
     `${short(text, 600)}${times > 1 ? ` (${number(times)} times since ${at(since)})` : ""}`,
     element(
       "button",
-      { type: "button", class: "link", "aria-label": `Open the conversation with ${whose.join(" ")}`, "data-key": `event ${one.id} ${name}`, onclick: follow },
-      whose[0], " ", code(whose[1]),
+      { type: "button", class: "link", "aria-label": `Open the conversation ${whose}`, title: whose, "data-key": `event ${one.id} ${name}`, onclick: follow },
+      titleOf(one, 50),
     ),
   ];
 }
@@ -77,7 +77,7 @@ function drawEvents() {
   const all = events();
   const chosen = all.filter((event) => shown.has(event.id));
   const wanted = groupRepeats(chosen);
-  const columns = [["Time", "left"], ["What", "left"], ["Why", "words"], ["Conversation", "left"]];
+  const columns = [["Time", "left"], ["What", "left"], ["Why", "words"], ["Conversation", "words"]];
   const further = wanted.length > eventsListed;
   refill(byId("filters"), KINDS.map((kind) => filter(kind, all)));
   refill(
@@ -98,22 +98,24 @@ function drawEvents() {
 async function moreEvents(further) {
   if (!further) {
     const { range, requests } = notable;
-    const found = await ask("notable", { range, behind: requests.at(-1).time });
-    if (notable.range !== range) return;
-    notable = { range, requests: joined(notable.requests, found.requests), more: found.more, paged: true };
+    const found = await ask("notable", { range, ...filterFields(), behind: requests.at(-1).time });
+    if (notable.requests !== requests) return;
+    notable = { ...notable, range, requests: joined(notable.requests, found.requests), more: found.more, paged: true };
   }
   eventsListed += 100;
   drawEvents();
 }
 
 async function updateEvents(range) {
-  const found = await ask("notable", { range });
-  const now = JSON.stringify([range, found]);
+  const fields = { range, ...filterFields() };
+  const found = await ask("notable", fields);
+  const now = JSON.stringify([fields, found]);
   if (now === drawnEvents) return;
   drawnEvents = now;
-  if (notable.range !== range) eventsListed = FIRST_EVENTS;
-  const further = notable.range === range && notable.paged && found.more;
+  const key = JSON.stringify(fields);
+  if (notable.key !== key) eventsListed = FIRST_EVENTS;
+  const further = notable.key === key && notable.paged && found.more;
   const requests = mergeFirstPage(found.requests, further ? notable.requests : [], (one) => one.time);
-  notable = { range, requests, more: further ? notable.more : found.more, paged: further };
+  notable = { key, range, requests, more: further ? notable.more : found.more, paged: further };
   drawEvents();
 }

@@ -77,6 +77,17 @@ const short = (text, most) => (text.length <= most ? text : `${text.slice(0, mos
 
 const modelName = (model, most = 60) => short(model || "unknown model", most);
 
+// The first prompt names a conversation; without one, its model and id do.
+const titleOf = (one, most) =>
+  one.prompt ? [short(one.prompt, most)] : [modelName(one.model), " ", element("code", { class: "id" }, shortId(one.name ?? one.conversation))];
+
+// Agent, folder and model, as far as they are known.
+function originOf(one, most = 60) {
+  const folder = one.project && element("span", { title: one.project }, folderName(one.project));
+  const parts = [one.agent, folder, one.prompt && modelName(one.model, most)].filter(Boolean);
+  return parts.flatMap((part, i) => (i ? [" · ", part] : [part]));
+}
+
 // The id in lists; the open conversation shows the full name that `respool forget` takes.
 const shortId = (name) => name.slice(0, 6);
 
@@ -94,7 +105,7 @@ function mergeFirstPage(page, known, when) {
 }
 
 function facts(pairs, small = false) {
-  return element(
+  return withTerms(
     "dl",
     { class: small ? "facts small" : "facts" },
     pairs
@@ -103,7 +114,7 @@ function facts(pairs, small = false) {
         element(
           "div",
           {},
-          element("dt", {}, name),
+          element("dt", {}, term(name)),
           element("dd", {}, value),
           about && element("dd", { class: "about" }, about),
         ),
@@ -119,7 +130,7 @@ function table(caption, columns, rows) {
       { scope: at ? null : "row", class: columns[at][1], "data-label": columns[at][0] },
       content,
     );
-  const head = ([name, kind]) => element("th", { scope: "col", class: kind }, name);
+  const head = ([name, kind]) => element("th", { scope: "col", class: kind }, term(name));
   return element(
     "div",
     { class: "box", role: "region", "aria-label": caption, tabindex: 0, "data-key": caption },
@@ -127,7 +138,7 @@ function table(caption, columns, rows) {
       "table",
       {},
       element("caption", {}, caption),
-      element("thead", {}, element("tr", {}, columns.map(head))),
+      element("thead", {}, withTerms("tr", {}, columns.map(head))),
       element(
         "tbody",
         {},
@@ -139,7 +150,7 @@ function table(caption, columns, rows) {
 
 // Arrow keys move between the buttons of a list; the tab key leaves it.
 function navigateByArrows(list, selector) {
-  const steps = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+  const steps = { ArrowDown: 1, ArrowUp: -1, ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   list.addEventListener("keydown", (event) => {
     const step = steps[event.key];
     const all = [...list.querySelectorAll(selector)];
@@ -150,6 +161,14 @@ function navigateByArrows(list, selector) {
     for (const one of all) one.tabIndex = one === to ? 0 : -1;
     to.focus();
   });
+}
+
+// A row of terms: the tab key stops at its first, arrow keys lead to the others.
+function withTerms(name, attributes, ...children) {
+  const made = element(name, attributes, ...children);
+  made.querySelectorAll(".term").forEach((one, i) => (one.tabIndex = i ? -1 : 0));
+  navigateByArrows(made, ".term");
+  return made;
 }
 
 // Texts of reason codes; an unknown code is shown as it is.
@@ -181,6 +200,8 @@ const FALLBACKS = new Map([
   ["left alone", "left alone since the provider refused a projection"],
   ["bypassed", "bypassed: the client asked for that"],
   ["signed", "signed by AWS credentials: it cannot be changed"],
+  ["paused", "sent as it came: respool was paused"],
+  ["pinned", "sent as it came: the conversation is pinned"],
   ["overflow", "too long for the provider; sent again under its limit"],
 ]);
 const fallbackText = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);

@@ -23,7 +23,8 @@ function savings(sum) {
 
 // All intervals of the range, empty ones included.
 function slots({ totals, since, step }, range) {
-  const count = Math.round({ hour: 3600, day: 86400, week: 604800, month: 2592000 }[range] / step);
+  const spans = { hour: 3600, day: 86400, week: 604800, month: 2592000 };
+  const count = chosenFilters.day ? 48 : Math.round(spans[range] / step);
   const found = new Map(totals.map((total) => [Math.round((total.start - since) / step), total]));
   return Array.from({ length: count }, (_, i) => ({
     ...sumTotals(found.has(i) ? [found.get(i)] : []),
@@ -93,11 +94,11 @@ function describeSlot(slot, step) {
 }
 
 function legend(...items) {
-  return element(
+  return withTerms(
     "ul",
     { class: "legend" },
     items.map(([kind, text]) =>
-      element("li", {}, element("span", { class: `key ${kind}`, "aria-hidden": "true" }), text),
+      element("li", {}, element("span", { class: `key ${kind}`, "aria-hidden": "true" }), term(text)),
     ),
   );
 }
@@ -127,6 +128,11 @@ const RANGE_NAMES = { hour: "hour", day: "day", week: "week", month: "30 days" }
 
 function emptyOverview(data, range) {
   if (data.latest == null) return connectHelp(data);
+  if (isFiltered())
+    return [
+      element("h1", {}, "Nothing meets the filters"),
+      element("p", { class: "verdict" }, `No request ${chosenFilters.day ? "of that day" : `in the last ${RANGE_NAMES[range]}`} fits what is chosen at the top.`),
+    ];
   return [
     element("h1", {}, `Nothing in the last ${RANGE_NAMES[range]}`),
     element("p", { class: "verdict" }, `The latest request came ${ago(data.latest)}. A longer time can be chosen at the top.`),

@@ -2,6 +2,7 @@
 
 const range = byId("range");
 let drawnOverview = "";
+let drawnMode = "";
 let version = null; // of the respool that sent the first answer
 let outdated = false; // another version answers now
 
@@ -13,15 +14,15 @@ function report(error) {
 }
 
 async function updateOverview() {
-  const data = await ask("overview", { range: range.value });
+  const fields = { range: range.value, ...filterFields() };
+  const data = await ask("overview", fields);
   version ??= data.version;
   outdated = data.version !== version;
-  const state = JSON.stringify([range.value, data.totals, data.since, data.observe, data.latest]);
+  const state = JSON.stringify([fields, data.totals, data.since, data.observe, data.latest]);
   if (state !== drawnOverview) overview(data, range.value);
   drawnOverview = state;
-  const mode = byId("mode");
-  mode.className = data.observe ? "badge" : "";
-  mode.textContent = data.observe ? "observing: nothing is changed" : "";
+  if (data.mode !== drawnMode) drawMode(data.mode);
+  drawnMode = data.mode;
   await updateStatus(data);
 }
 
@@ -29,5 +30,9 @@ switchThemes(byId("theme"));
 drawConversation();
 followLink();
 addEventListener("hashchange", followLink);
-const updates = [updateOverview, updateList, updateConversation, () => updateEvents(range.value)];
-range.addEventListener("change", startPolling(updates, report));
+const updates = [
+  updateOverview, updateTables, updateList, updateConversation, () => updateEvents(range.value), updateOrigins,
+];
+const refresh = startPolling(updates, report);
+range.addEventListener("change", refresh);
+watchFilters(refresh);

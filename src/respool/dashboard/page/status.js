@@ -27,14 +27,14 @@ function settingRows(settings) {
 
 function drawStatus(data, settings) {
   const changed = settings.filter((one) => one.origin !== "default").length;
-  const observing = data.observe ? "observing: nothing is changed" : PHASES[data.breaker.phase];
+  const state = MODE_TEXTS[data.mode] ?? PHASES[data.breaker.phase];
   refill(
     byId("stand"),
     element(
       "dl",
       { class: "stand" },
-      element("dt", {}, "Compaction"), element("dd", {}, element("b", {}, observing), data.observe ? "" : ` ${data.breaker.why}`),
-      element("dt", {}, "Store"), element("dd", {}, storeStatus(data)),
+      element("dt", {}, term("Compaction")), element("dd", {}, element("b", {}, state), data.mode === "compact" ? ` ${data.breaker.why}` : ""),
+      element("dt", {}, term("Store")), element("dd", {}, storeStatus(data)),
     ),
     data.calibrations.length > 0 && table(
       "Tokens that providers count for one of respool's",
@@ -52,8 +52,8 @@ function drawStatus(data, settings) {
 
 async function updateStatus(data) {
   const { settings } = await ask("settings");
-  const { breaker, store, calibrations, observe } = data;
-  const now = JSON.stringify([breaker, store, calibrations, observe, settings]);
+  const { breaker, store, calibrations, mode } = data;
+  const now = JSON.stringify([breaker, store, calibrations, mode, settings]);
   if (now !== drawnStatus) drawStatus(data, settings);
   drawnStatus = now;
 }
