@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from .compaction.memo import Memo
 from .compaction.offers import OfferRecord
+from .compaction.window import raise_over_budget
 from .edits import FOLDED, Edit, Replace
 from .engine import (
     Compaction,
@@ -17,7 +18,6 @@ from .engine import (
     complete_fields,
     edits_in_force,
     fold_request,
-    raise_over_budget,
 )
 from .errors import (
     PassedThrough,
@@ -107,7 +107,7 @@ def compact(
                 facts = facts.merge(new)
                 folded = fold(facts=facts)
                 done = build_compaction(folded, request)
-        raise_over_budget(folded, done.report)
+        raise_over_budget(folded.state, folded.context, done.report)
     except (PassedThrough, UnreadableRequest) as why:
         return Compaction(request, Report(untouched=str(why)), {})
     return done

@@ -33,16 +33,12 @@ from .history.refetches import Refetch
 from .limits import (
     limits_for,
     max_output_tokens,
-    measure_overflow,
-    protection_label,
-    tokens_by_blocker,
     window_for_prompt,
 )
 from .loops import advice
 from .passes import Pass
 from .passes.base import View
 from .passes.fold_exchanges import describe_exchanges
-from .passes.protections import Protections
 from .plugins import pass_token
 from .policy import Policy
 from .pricing import BREAKPOINT_USAGES, BreakpointUsage, CacheTerms, rates_for, terms_for
@@ -957,62 +953,3 @@ __all__ = [
     "project_request",
     "all_repairs",
 ]
-
-
-_SAFE_RATIO = 0.97  # of the budget: joining messages takes a token or two
-
-
-def raise_over_budget(folded: FoldedRequest, report: Report) -> None:
-    """Raise when a budget that the policy sets is not met, and say what stands in the way.
-
-    A window that is only listed is no reason: the provider may accept what was estimated. What
-    the rendering adds does not count: no edit could have avoided it.
-    """
-    state, context = folded.state, folded.context
-    limits = state.limits(context)
-    if limits.source != "budget" or limits.tokens is None or _is_skipped(folded):
-        return
-    if (
-        context.head + state.count_parts(context.counter) - state.edits.saved
-        <= _SAFE_RATIO * limits.tokens
-    ):
-        return  # what goes out is counted anew only where it may matter
-    sent = report.tokens_after - report.tokens_rendered
-    over = measure_overflow(limits, tokens=sent).of("tokens")
-    if over is not None:
-        raise over.error(_with_join_tokens(sent, _blockers(folded)))
-
-
-def _is_skipped(folded: FoldedRequest) -> bool:
-    """Return whether facts forbid new edits here."""
-    state, facts = folded.state, folded.context.facts
-    return state.prefix.is_left_alone or state.prefix.hex() in facts.skipped
-
-
-def _with_join_tokens(sent: int, found: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """The blockers, and the few tokens that joining messages adds or saves."""
-    rest = sent - sum(size for _, size in found)
-    return (*found, ("messages that were joined", rest)) if rest else found
-
-
-def _blockers(folded: FoldedRequest) -> tuple[tuple[str, int], ...]:
-    state, context = folded.state, folded.context
-    sizes = list(state.tokens.exact)  # exact by now, for the report has counted them
-    for position in state.edits.claimed:
-        edit = state.edits.by_part.get(position)
-        sizes[position] = 0 if edit is None else max(0, sizes[position] - edit.saved)
-    for position, advised in state.edits.advice.items():
-        sizes[position] -= advised.saved
-    unseen_from = state.transcript.units[-1].answers_from if state.transcript.units else 0
-    view = View(state, context, "epoch", unseen_from)
-    return tokens_by_blocker(
-        state.transcript.parts, sizes, lambda at: _protection_of(view, at), context.head
-    )
-
-
-def _protection_of(view: View, position: int) -> str | None:
-    pins = view.pinned
-    assert isinstance(pins, Protections)
-    return protection_label(
-        view.transcript, position, view.unseen_from, view.first_user, pins.label_for
-    )
