@@ -27,10 +27,12 @@ from respool.agents.install import (
 from respool.agents.installation import (
     AgentRecord,
     FileRecord,
+    Record,
     back_up,
     direct_table,
     is_in_force,
     plan_changes,
+    skip_installed_proxies,
     undo,
     write_change,
 )
@@ -439,3 +441,29 @@ def test_the_service_keeps_what_it_needs_of_the_environment_and_no_key(
     environ: Callable[[], dict[str, str]], names: list[str]
 ):
     assert list(kept_environment(environ())) == names
+
+
+def test_a_run_of_an_installed_agent_goes_through_one_proxy():
+    gate = upstream_at(GATEWAY, replaces_version=True)
+    agents = {
+        "claude": AgentRecord(
+            label="Claude Code",
+            port=7733,
+            upstreams=upstreams_of([f"anthropic={GATEWAY}"]),
+            uses=("anthropic",),
+        ),
+        "codex": AgentRecord(label="Codex", port=7733, upstreams=Upstreams(), uses=("openai",)),
+        "pi": AgentRecord(
+            label="pi", port=7733, upstreams=Upstreams(named={"gate": gate}), uses=()
+        ),
+    }
+    record = Record(agents=agents)
+    named = {"x": upstream_at(f"{PROXY}/respool-upstream/gate/v1"), "y": upstream_at("https://y")}
+    asked = upstreams_of([f"anthropic={PROXY}", f"openai={PROXY}/v1"], named=named)
+    found = skip_installed_proxies(asked, record)
+    assert found.anthropic == upstream_at(GATEWAY)
+    assert (found.openai, found.openai_chat) == (Upstreams().openai, Upstreams().openai_chat)
+    assert found.named == {"x": gate, "y": named["y"]}
+    other = upstreams_of(["anthropic=http://127.0.0.1:7734"])
+    assert skip_installed_proxies(other, record) == other
+    assert skip_installed_proxies(asked, Record()) == asked

@@ -18,7 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import RespoolError
-from ..proxy.server_options import Upstreams
+from ..proxy.router import UPSTREAM_PREFIX
+from ..proxy.server_options import Upstream, Upstreams
 from ..store.retention import store_path
 from .install import InstallPlan, SettingsEdit, merge_upstreams
 from .service import (
@@ -130,6 +131,40 @@ def read_record(folder: Path) -> Record:
         return Record()
     except (OSError, msgspec.DecodeError) as error:
         raise DamagedRecord(f"{file} cannot be read: {error}") from None
+
+
+def skip_installed_proxies(upstreams: Upstreams, record: Record) -> Upstreams:
+    """The upstreams, with those of an installed proxy in place of the proxy itself.
+
+    A run of an installed agent would otherwise go through two proxies.
+    """
+    known = {
+        f"http://127.0.0.1:{port}": merge_upstreams(
+            {
+                one.label: (one.upstreams, one.uses)
+                for one in record.agents.values()
+                if one.port == port
+            }
+        )
+        for port in {one.port for one in record.agents.values()}
+    }
+
+    def behind(one: Upstream, own: Upstream | None) -> Upstream:
+        proxy = known.get(one.origin)
+        if proxy is None:
+            return one
+        _, mark, path = one.prefix.partition(UPSTREAM_PREFIX)
+        found = proxy.named.get(path.partition("/")[0]) if mark else own
+        return found or one
+
+    fixed: dict[str, Upstream] = {}
+    for name in upstreams.__struct_fields__:
+        one = getattr(upstreams, name)
+        if isinstance(one, Upstream):
+            proxy = known.get(one.origin)
+            fixed[name] = behind(one, None if proxy is None else getattr(proxy, name))
+    named = {name: behind(one, None) for name, one in upstreams.named.items()}
+    return msgspec.structs.replace(upstreams, **fixed, named=named)
 
 
 def write_record(folder: Path, record: Record) -> None:

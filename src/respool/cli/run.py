@@ -31,6 +31,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..agents.installation import Record
     from ..agents.launch import LaunchSetup
     from ..policy import Policy
     from ..proxy.billing import RunTotals
@@ -146,6 +147,16 @@ def _mcp_command() -> tuple[str, ...]:
     return (*server, "--store", str(store_path()))
 
 
+def _installed() -> Record:
+    """What is installed; a damaged record must not keep an agent from running."""
+    from ..agents.installation import DamagedRecord, Record, install_folder, read_record
+
+    try:
+        return read_record(install_folder(os.environ))
+    except DamagedRecord:
+        return Record()
+
+
 def _run(
     launch: _Launch,
     options: CompactionOptions,
@@ -153,6 +164,7 @@ def _run(
     listening: socket.socket,
 ) -> int:
     """Serve, run the command, print the summary."""
+    from ..agents.installation import skip_installed_proxies
     from ..agents.launch import launch_environment, plan_launch
     from ..proxy.app import build_app
     from ..proxy.billing import RunTotals
@@ -171,6 +183,7 @@ def _run(
         mcp_command=launch.mcp_command,
     )
     going = upstreams_of(launch.upstreams, setup.upstreams, setup.named)
+    going = skip_installed_proxies(going, _installed())
     limits = TransferLimits(drain_seconds=_DRAIN_SECONDS)
     server = validated(ServerOptions(port=0, upstreams=going, token=token, limits=limits))
     totals, log, warnings = RunTotals(), RunLog(), _WarningCollector()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from ..edits import result_with_media
 from ..limits import (
@@ -17,9 +18,11 @@ from ..limits import (
 )
 from ..passes.base import View
 from ..passes.protections import Protections
-from ..report import Report
 from .context import Context
 from .state import NEAR_RATIO, State, UnmetLimits
+
+if TYPE_CHECKING:
+    from ..report import Report
 
 _REGROWTH_RATIO = 1.03  # times the projection after the last evaluation
 _ESTIMATE_MARGIN = 1.25  # times estimated tokens: the most that they can be
