@@ -301,7 +301,8 @@ REFUSED: list[tuple[str, dict[str, str], dict[str, str], str]] = [
     ("gemini", {}, {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": GATEWAY}, "overrides its"),
     ("qwen", {}, {"OPENAI_BASE_URL": GATEWAY}, "OPENAI_BASE_URL is set in the environment"),
     ("aider", {}, {"OPENAI_API_BASE": GATEWAY}, "OPENAI_API_BASE is set in the environment"),
-    ("claude", {}, {"CLAUDE_CODE_USE_BEDROCK": "1"}, "CLAUDE_CODE_USE_BEDROCK is set"),
+    ("claude", {}, {"CLAUDE_CODE_USE_BEDROCK": "1"}, "AWS signatures do not come through"),
+    ("claude", {}, {"CLAUDE_CODE_USE_VERTEX": "1"}, "uses a cloud here: use respool run"),
     ("claude", {}, {"ANTHROPIC_BASE_URL": PROXY}, "already, and respool has no record"),
     ("codex", {}, {"OPENAI_BASE_URL": GATEWAY}, "does not say"),
 ]
