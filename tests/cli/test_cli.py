@@ -38,7 +38,7 @@ CAPPED = (
     "eager=on",
 )
 CLIPPED = (*CAPPED, "--set", "passes=cap_results")
-WAITS = "2 offers, 3,319 tokens, wait until they pay; `eager` takes them now"
+WAITS = "2 offers, 3,184 tokens, wait until they pay; `eager` takes them now"
 
 
 @pytest.fixture(autouse=True)

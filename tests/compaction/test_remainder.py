@@ -57,7 +57,7 @@ def test_what_waits_is_counted_beyond_the_edits_in_force() -> None:
 
 
 def test_little_is_told_from_nothing() -> None:
-    blanks = [bash("ls", f"a{' ' * 400}\nb", "b")]
+    blanks = [bash("ls", f"a{' ' * 4_000}\nb", "b")]
     made = report(*READS, blanks, done(), policy=PATIENT)
     assert 0 < made.tokens_saved < 0.05 * made.tokens_before
     assert made.why_so_little().startswith("Little was taken out: ")

@@ -16,8 +16,16 @@ import pytest
 
 from respool.proxy.decoders import EventStreamDecoder
 from tests.e2e.agents import AGENTS, IN_CLOUDS, TURNS, Came, drive, missing
-from tests.e2e.test_agents import EARLY, alike, breakpoints, headers, holds, leaves, markers
-from tests.e2e.test_agents import result_texts as is_result
+from tests.e2e.test_agents import (
+    EARLY,
+    alike,
+    breakpoints,
+    headers,
+    holds,
+    in_result,
+    leaves,
+    markers,
+)
 from tests.proxy.compaction import STEPS, Compacted, answer
 from tests.proxy.compaction import drive as drive_proxy
 from tests.proxy.sockets import ReceivedRequest, Script
@@ -72,14 +80,14 @@ def test_claude_code_on_a_cloud_does_as_without_respool(cloud: str, tmp_path: Pa
     came = driven(cloud, folder, "--no-mcp")
     for before, after in zip(alone.main, came.main, strict=True):
         assert before.path == after.path
-        sent = headers(before)
+        sent = headers(before, "cloud", changed=False)
         sent["anthropic-beta"] = sent["anthropic-beta"].removesuffix(f",{CLOUDS_OWN}")
-        assert sent == headers(after)
+        assert sent == headers(after, "cloud", changed=False)
         assert breakpoints(before.body) == breakpoints(after.body)
         left, right = dict(leaves(alike(elsewhere(before.body)))), dict(leaves(alike(after.body)))
         assert left.keys() == right.keys()
         differing = [path for path in left if left[path] != right[path]]
-        assert all(is_result(path, "messages") for path in differing), differing
+        assert all(in_result(path, after.body, "messages") for path in differing), differing
 
 
 def test_what_claude_code_signs_goes_around_and_that_is_said(tmp_path: Path):

@@ -295,7 +295,7 @@ def test_where_there_is_no_room_copies_give_way_the_late_ones_last(
 ) -> None:
     did = [read("a"), read("b"), NOTE, read("a"), *([NOTE] * 10), read("b"), NOTE, NOTE]
     whole = request(format, "go " * 1_500, *steps_of(did))
-    policy = policy_with(stub_all, budget=budget)
+    policy = policy_with(stub_all, budget=budget, counter="o200k")
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     said = enumerate(results(format, out.request))
     assert [(at, path) for at, text in said for path in "ab" if text == lines(path)] == stay
@@ -305,7 +305,7 @@ def test_where_there_is_no_room_copies_give_way_the_late_ones_last(
 def test_a_copy_gives_way_at_once_to_what_just_came(format: str) -> None:
     did = [read("a"), NOTE, read("a"), NOTE, ("note", lines("b"), {"about": "that"})]
     whole = request(format, "go " * 1_500, *steps_of(did))
-    policy = policy_with(stub_all, budget=3_000)
+    policy = policy_with(stub_all, budget=3_000, counter="o200k")
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert lines("a") not in results(format, out.request)
     assert results(format, out.request)[-1] == lines("b")

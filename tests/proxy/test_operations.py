@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from respool.pricing import Usage
 from respool.proxy.app import HealthEndpoint
 from respool.proxy.breaker import BreakerState
 from respool.proxy.metrics import METRICS, Metrics
 from respool.store import SQLiteStore
+from respool.store.savings import state_tokens
 from tests.proxy.program import KEY, MODEL, Client, Provider, provider
 from tests.proxy.test_server import SOON, TOKEN, served
 from tests.store.support import record
@@ -231,9 +233,18 @@ def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:
     assert found["respool_fallbacks_total", ("bypassed",)] == 1
     assert found["respool_fallbacks_total", ("unreadable",)] == 1
     assert found["respool_fallbacks_total", ("late",)] == 0
-    saved = sum(one.get("tokens_saved", 0) for one in paid)
+    stated = [
+        state_tokens(
+            one.get("tokens_before", 0),
+            one.get("tokens_saved", 0),
+            Usage(**one["usage"]) if one.get("usage") else None,
+            is_observed=False,
+        )
+        for one in paid
+    ]
+    saved = sum(one.saved for one in stated)
     assert found["respool_saved_tokens_total", ("anthropic",)] == saved > 500
-    before = sum(one.get("tokens_before", 0) for one in paid)
+    before = sum(one.before for one in stated)
     assert found["respool_prompt_tokens_total", ("anthropic",)] == before > saved
     assert found["respool_usage_tokens_total", ("cache_read",)] == 5 * 300
     assert found["respool_usage_tokens_total", ("output",)] == 5 * 5

@@ -31,6 +31,8 @@ SPELLED = {
     # the provider runs these itself, and its rules name them
     "providers/anthropic/request_rules.py": SERVER_TOOLS,
     "providers/anthropic/check.py": SERVER_TOOLS,
+    # the shape of a result in Claude Code's hooks depends on its tool
+    "hooks/events.py": {"Bash", "Grep", "Read", "WebFetch"},
 }
 
 

@@ -271,7 +271,7 @@ def _show_policies(console: Console, replay: Replay, *, detail: bool) -> None:
     legend = _DETAIL_LEGEND if detail else _LEGEND
     for line in (" ".join(tried), *legend, *(() if money else (_TOKENS_NOTE,))):
         console.print(Text(line, style="dim"))
-    for line in (*_disputed_lines(replay), *_refetch_lines(replay)) if detail else ():
+    for line in (*_disputed_lines(replay), *(_refetch_lines(replay) if detail else ())):
         console.print(line)
 
 
