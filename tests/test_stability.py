@@ -245,7 +245,7 @@ def test_a_clients_own_compaction(format: str, name: str) -> None:
 # Facts of every kind, each told when its request came.
 
 NOTED = {
-    6: "cold", 10: "changed", 13: "skipped", 16: "windows", 20: "breakpoints",
+    6: "cold", 8: "skipped", 10: "changed", 16: "windows", 20: "breakpoints",
     24: "breakpoints", 28: "cold", 32: "left_alone",
 }  # fmt: skip
 
@@ -284,7 +284,7 @@ def with_facts(case: str, name: str) -> tuple[list[Compaction[bytes]], list[Fact
 
 
 # Each policy in the kind of session whose turn it is: what follows looks at the same sessions.
-WITH_FACTS = [(CASES[(turn + 4) % 6], name) for turn, name in enumerate(POLICIES)]
+WITH_FACTS = [(CASES[(turn + 5) % 6], name) for turn, name in enumerate(POLICIES)]
 
 
 @in_turn(POLICIES, 5)
