@@ -208,6 +208,7 @@ def test_a_reference_is_not_referred_to(format: str) -> None:
     assert run_on(repeated_calls, format, once.request).report.edits == ()
 
 
+@pytest.mark.laws
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sessions)
 def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:

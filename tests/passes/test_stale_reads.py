@@ -328,6 +328,7 @@ def test_repeated_ids_are_told_apart(format: str) -> None:
     assert "call no. 2," in edit.evidence or "call same_2," in edit.evidence
 
 
+@pytest.mark.laws
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sessions)
 def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:

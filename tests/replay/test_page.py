@@ -170,6 +170,7 @@ class TestText:
         assert len(text) > most or short["a"][0] == text.encode("utf-8", "replace").decode()
 
 
+@pytest.mark.slow
 class TestSize:
     @pytest.mark.parametrize(
         ("count", "most"), [(0, 120_000), (3, 300_000), (40, 1_200_000), (400, 3_000_000)]
