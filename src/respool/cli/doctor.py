@@ -238,7 +238,7 @@ def _check_proxy(around: Surroundings) -> Iterator[Finding]:
     elif not health.is_respool:
         yield Finding("proxy", "note", health.describe(), "respool serve --port takes another one.")
     elif not health.is_well:
-        advice = "Requests pass, without new edits: docs/operate/troubleshooting.md."
+        advice = "Requests pass, without new edits: respool docs troubleshooting."
         yield Finding("proxy", "problem", health.describe(), advice)
     else:
         yield Finding("proxy", "ok", health.describe())
@@ -374,7 +374,7 @@ def _check_mcp(around: Surroundings) -> Iterator[Finding]:
 
     found = mcp_commands(around.environ, around.working_dir, _MCP_NAME)
     if not found:
-        advice = "respool run and respool install register it; by hand: docs/operate/mcp.md."
+        advice = "respool run and respool install register it; by hand: respool docs mcp."
         yield Finding("mcp", "note", "not registered in any settings that respool knows", advice)
     for file, command in found.items():
         if shutil.which(command[0]) is None:
