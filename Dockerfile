@@ -3,6 +3,7 @@
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
+COPY docs ./docs
 COPY src ./src
 RUN python -m venv /opt/respool && /opt/respool/bin/pip install --no-cache-dir '.[serve]'
 

