@@ -303,4 +303,4 @@ def test_an_agent_without_tools_comes_through_as_it_is(name: str, tmp_path: Path
     assert "Gauge 7 is the highest." in alone.out
     assert {record.edited for record in came.records} == {0}
     assert all(record.cost_before == record.cost_after for record in came.records)
-    assert "(0 % less)" in came.said
+    assert "; saved $0.0000, 0 % of a bill of $" in came.said

@@ -95,7 +95,8 @@ class TestWhatIsShown:
         totals = used.data("overview")["totals"]
         saved = sum(x["cost_before"] - x["cost_after"] for x in totals)
         cached = sum(x["cost_uncached"] - x["cost_after"] for x in totals)
-        assert seen.text("h1") == f"Saved ${saved:.4f}"
+        share = saved / sum(x["cost_before"] for x in totals)
+        assert seen.text("h1") == f"Saved ${saved:.4f} ({share:.0%})".replace("%", " %")
         assert f"provider's own cache saved ${cached:.4f}" in seen.text("#overview .note")
         figures = seen.text("#overview .facts")
         assert "Fetched again" in figures

@@ -394,11 +394,11 @@ class TestWhatIsShown:
             recorded(one, 1, mode="observed", saved=300, prefix_break="folded", **told)
             recorded(one, 3, **told)
             seen = look(one)
-            assert seen.text("h1") == "Saved $0.7500"
+            assert seen.text("h1") == "Saved $0.7500 (25 %)"
             assert "3 requests only observed would have saved $0.7500" in seen.text("#overview")
             seen.open_conversation()
             facts = seen.text("#detail .facts").split("\n")
-            for name, value in {"Tokens saved": "1.2 k", "Tokens, would have saved": "900"}.items():
+            for name, value in {"Tokens saved": "1.2 k", "Tokens, would have saved": "540"}.items():
                 assert facts[facts.index(name) + 1] == value
             shown = seen.tab.locator("#detail tbody").inner_text()
             assert "\nprefix break: the cache had gone cold" in shown

@@ -113,7 +113,7 @@ def test_whole_histories_are_read(server: ModelServer, format: str) -> None:
             shorter += projection is not request
 
     run()
-    assert shorter >= 20, "hardly a history was compacted"
+    assert shorter >= SAMPLE.max_examples // 2, "hardly a history was compacted"
 
 
 # Histories told in plain messages: the strict template refuses roles that do not alternate.

@@ -227,7 +227,7 @@ class TestSessions:
             assert all(need.strip() in text for need in (*lost.needs, *lost.sources))
         table = seen.tab.get_by_role("group", name="Cut by mask-10").locator("tbody tr")
         assert table.count() == len(score.cuts)
-        causes = seen.tab.get_by_role("group", name="Requests that did not begin").locator("tr")
+        causes = seen.tab.get_by_role("group", name="Requests that do not extend").locator("tr")
         assert causes.count() == 1 + len({one.cause for one in score.breaks})
 
     def test_draw_a_line_for_each_policy_that_is_switched_on(self, visit: Open, forty: Replay):
@@ -353,7 +353,7 @@ class TestEdges:
 
     def test_only_none(self, visit: Open):
         seen = visit(sample(5, policies=("none",)))
-        assert "No policy was tried" in seen.texts(".verdict")[0]
+        assert "No policy was replayed except none" in seen.texts(".verdict")[0]
         assert seen.count("select.policy") == 0
         seen.tab.locator("button.open").first.click()
         assert seen.count("tr.detail path.line") == 1
