@@ -21,7 +21,7 @@ from respool.proxy.app import HealthEndpoint
 from respool.proxy.breaker import BreakerState
 from respool.proxy.metrics import METRICS, Metrics
 from respool.store import SQLiteStore
-from respool.store.savings import state_tokens
+from respool.store.savings import max_scale, state_tokens
 from tests.proxy.program import KEY, MODEL, Client, Provider, provider
 from tests.proxy.test_server import SOON, TOKEN, served
 from tests.store.support import record
@@ -239,6 +239,7 @@ def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:
             one.get("tokens_saved", 0),
             Usage(**one["usage"]) if one.get("usage") else None,
             is_observed=False,
+            limit=max_scale("anthropic", one.get("model", "")),
         )
         for one in paid
     ]

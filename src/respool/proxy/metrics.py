@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from ..engine import FORMATS
-from ..store.savings import state_tokens
+from ..store.savings import max_scale, state_tokens
 from .log import CompactionSummary, LogEntry
 from .middleware import FALLBACK_REASONS
 
@@ -185,6 +185,7 @@ class Metrics:
             summary.tokens_saved,
             summary.usage,
             is_observed=summary.sent == "observed",
+            limit=max_scale(format, summary.model),
         )
         self.add(PROMPT_TOKENS, format, by=stated.before)
         self.add(SAVED_TOKENS, format, by=stated.saved)
