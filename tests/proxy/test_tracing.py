@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -114,7 +115,7 @@ def test_a_collector_is_sent_one_span_for_each_request_and_no_word_of_it(tmp_pat
     assert first.parent_span_id == b""
     assert refused.status.code == ERROR
     assert told(refused.attributes)["error.type"] == "400"
-    assert told(refused.attributes)["respool.engine"] == "bypassed"
+    assert told(refused.attributes)["respool.fallback"] == "bypassed"
     for secret in (KEY["x-api-key"], "long output", "go on", "make 1", "Bash"):
         assert secret not in str(got)
 
@@ -127,7 +128,16 @@ def check_span(span: Any, port: int) -> None:
     assert abs(span.start_time_unix_nano / 1e9 - time.time()) < 60
     found = told(span.attributes)
     assert found.pop("respool.compaction.milliseconds") > 0
-    assert found.pop("respool.tokens.before") > found.pop("respool.tokens.saved") > 500
+    before, saved = found.pop("respool.tokens.before"), found.pop("respool.tokens.saved")
+    assert before > saved > 500
+    assert found.pop("respool.tokens.after") == before - saved
+    assert found.pop("respool.edits.new") > 0
+    assert found.pop("respool.edits.over_cap") == 2
+    assert found.pop("respool.epochs") == 2
+    assert found.pop("respool.refetched") == 0
+    assert found.pop("respool.results") == 3
+    assert found.pop("respool.waiting.offers") >= 0
+    assert found.pop("respool.waiting.tokens") >= 0
     assert len(found.pop("gen_ai.conversation.id")) == 32
     assert found.pop("http.request.body.size") > 500
     assert found.pop("http.response.body.size") > 100
@@ -160,6 +170,61 @@ def test_the_names_are_those_of_the_conventions():
     names = {name for name in found if not name.startswith("respool.")}
     assert len(names) > 12
     assert {name for name in names if f'"{name}"' not in texts} == set()
+
+
+MONITORING = (Path(__file__).parents[2] / "docs" / "operate" / "monitoring.md").read_text("utf-8")
+
+
+def full_entry() -> LogEntry:
+    """An entry with a value for every attribute."""
+    usage = Usage(input=10, cache_read=300, cache_write=90, output=5)
+    about = CompactionSummary(
+        "known-edits",
+        conversation="c",
+        model="m",
+        tokens_before=1_000,
+        tokens_saved=400,
+        new_edits=2,
+        edits={"stubbed": 2},
+        epochs=1,
+        refetched=1,
+        results=7,
+        waiting_offers=3,
+        waiting_tokens=120,
+        fallback="late",
+        retry="overflow",
+        compaction_ms=1.5,
+        response_model="m",
+        stop_reason="x",
+        usage=usage,
+    )
+    return record(format="anthropic", status=500, about=about)
+
+
+def test_compaction_is_told_in_figures():
+    found = attributes_of(full_entry())
+    assert {name: value for name, value in found.items() if name.startswith("respool.")} == {
+        "respool.sent": "known-edits",
+        "respool.fallback": "late",
+        "respool.retry": "overflow",
+        "respool.tokens.before": 1_000,
+        "respool.tokens.after": 600,
+        "respool.tokens.saved": 400,
+        "respool.edits.new": 2,
+        "respool.edits.stubbed": 2,
+        "respool.epochs": 1,
+        "respool.refetched": 1,
+        "respool.results": 7,
+        "respool.waiting.offers": 3,
+        "respool.waiting.tokens": 120,
+        "respool.compaction.milliseconds": 1.5,
+    }
+
+
+def test_every_attribute_has_a_row_on_the_page():
+    listed = re.findall(r"^\| `([a-zA-Z_.]+)` \|", MONITORING.partition("## Traces")[2], re.M)
+    found = [name.replace(".stubbed", ".REASON") for name in attributes_of(full_entry())]
+    assert sorted(listed) == sorted(found)
 
 
 def record(

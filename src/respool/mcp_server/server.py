@@ -6,22 +6,13 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp_types import (
-    CallToolRequestParams,
-    CallToolResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    Tool,
-    ToolAnnotations,
-)
 from msgspec import Struct
 
 from ..errors import RespoolError
@@ -38,6 +29,26 @@ from ..store import (
     resolve_name,
 )
 from ..store.savings import state_record
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
+else:
+    try:
+        from mcp_types import (
+            CallToolRequestParams,
+            CallToolResult,
+            ListToolsResult,
+            TextContent,
+            Tool,
+        )
+    except ImportError:  # mcp 1, which frameworks still ask for
+        from mcp.types import (
+            CallToolRequestParams,
+            CallToolResult,
+            ListToolsResult,
+            TextContent,
+            Tool,
+        )
 
 MAX_ANSWER_CHARS: Final = (
     40_000  # characters, about 10,000 tokens; agents truncate longer answers themselves
@@ -431,46 +442,49 @@ _HANDLERS: Final = {
 }
 
 
-def _read_only(title: str) -> ToolAnnotations:
-    """Annotations of a read-only tool of the local store."""
-    return ToolAnnotations(
-        title=title,
-        read_only_hint=True,
-        destructive_hint=False,
-        idempotent_hint=True,
-        open_world_hint=False,
+def _tool(name: str, title: str, input: Mapping[str, Any], description: str) -> Tool:
+    """A read-only tool of the local store, in the names of the wire: both versions know them."""
+    hints = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True}
+    annotations = {"title": title, **hints, "openWorldHint": False}
+    return Tool.model_validate(
+        {
+            "name": name,
+            "description": description,
+            "inputSchema": input,
+            "annotations": annotations,
+        }
     )
 
 
 TOOL_DEFINITIONS: Final = (
-    Tool(
-        name=EXPAND_TOOL,
-        description="Get back what respool took out of this conversation: the original behind a "
+    _tool(
+        EXPAND_TOOL,
+        "Get an original back",
+        _EXPAND_INPUT,
+        "Get back what respool took out of this conversation: the original behind a "
         "marker [respool: … ref REF], whole, by lines, or by a pattern.",
-        input_schema=_EXPAND_INPUT,
-        annotations=_read_only("Get an original back"),
     ),
-    Tool(
-        name=HISTORY_TOOL,
-        description="See which conversations respool has recorded, or what it did in one of them: "
+    _tool(
+        HISTORY_TOOL,
+        "See what was compacted",
+        _HISTORY_INPUT,
+        "See which conversations respool has recorded, or what it did in one of them: "
         "each request with its tokens and its edits, and the reference of each original.",
-        input_schema=_HISTORY_INPUT,
-        annotations=_read_only("See what was compacted"),
     ),
-    Tool(
-        name=SEARCH_TOOL,
-        description="Find what respool took out of this or an earlier conversation, by words in "
+    _tool(
+        SEARCH_TOOL,
+        "Search the originals",
+        _SEARCH_INPUT,
+        "Find what respool took out of this or an earlier conversation, by words in "
         "it: the reference of each original, where it came from, and the line of the hit.",
-        input_schema=_SEARCH_INPUT,
-        annotations=_read_only("Search the originals"),
     ),
-    Tool(
-        name=BRIEF_TOOL,
-        description="Get a brief of what was done in this conversation, or in another of this "
+    _tool(
+        BRIEF_TOOL,
+        "Brief of a conversation",
+        _BRIEF_INPUT,
+        "Get a brief of what was done in this conversation, or in another of this "
         "folder: files changed and why, open errors, commands, files read. It also tells what a "
         "compaction took out.",
-        input_schema=_BRIEF_INPUT,
-        annotations=_read_only("Brief of a conversation"),
     ),
 )
 
@@ -490,7 +504,7 @@ def build_server(store: Store, version: str, *, expand_only: bool = False) -> Se
     offered = [one for one in TOOL_DEFINITIONS if one.name == EXPAND_TOOL or not expand_only]
     handlers = {one.name: _HANDLERS[one.name] for one in offered}
 
-    async def listed(_context: object, _params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def listed(*_asked: object) -> ListToolsResult:
         return ListToolsResult(tools=offered)
 
     async def called(_context: object, params: CallToolRequestParams) -> CallToolResult:
@@ -501,6 +515,8 @@ def build_server(store: Store, version: str, *, expand_only: bool = False) -> Se
             )
         return await asyncio.to_thread(_call_tool, tool, store, asked)
 
+    if hasattr(Server, "call_tool"):
+        return _build_older_server(version, listed, called)
     return Server(
         SERVER_NAME,
         version=version,
@@ -509,6 +525,22 @@ def build_server(store: Store, version: str, *, expand_only: bool = False) -> Se
         on_list_tools=listed,
         on_call_tool=called,
     )
+
+
+def _build_older_server(
+    version: str,
+    listed: Callable[[], Awaitable[ListToolsResult]],
+    called: Callable[[object, CallToolRequestParams], Awaitable[CallToolResult]],
+) -> Server[Any]:
+    """The same server with mcp 1, whose handlers are registered by decorators."""
+    server: Any = cast(Any, Server)(SERVER_NAME, version=version, instructions=_INSTRUCTIONS)
+
+    async def called_by_name(name: str, arguments: dict[str, Any]) -> CallToolResult:
+        return await called(None, CallToolRequestParams(name=name, arguments=arguments))
+
+    server.list_tools()(listed)
+    server.call_tool(validate_input=False)(called_by_name)
+    return server
 
 
 def _call_tool(
@@ -531,7 +563,7 @@ def _call_tool(
 
 
 def _error_result(sentence: str) -> CallToolResult:
-    return CallToolResult(content=[_text_block(sentence)], is_error=True)
+    return CallToolResult.model_validate({"content": [_text_block(sentence)], "isError": True})
 
 
 def _text_block(text: str) -> TextContent:

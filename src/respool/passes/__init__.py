@@ -1,12 +1,27 @@
-"""All passes, one a file, in the order in which they run."""
+"""All passes, one a file, in the order in which they run; and the names for passes of your own.
+
+The names in `__all__` are stable. docs/operate/extending.md has a line on each of them, and says
+which attributes of a View are stable.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..edits import DropExchange, DropReasoning, Offer, Replace
-from ..markers import OmissionMarker, find_marker, gap_line, reference
+from ..edits import (
+    DropExchange,
+    DropReasoning,
+    Edit,
+    Level,
+    Offer,
+    PlaceBreakpoint,
+    Replace,
+    exchange_closure,
+)
+from ..markers import ClipMarker, OmissionMarker, find_marker, gap_line, reference
 from ..policy import Policy
+from ..tools.use import Content, Span, ToolKind, Use
+from ..transcript import Exchange, Part, PartKind, ReadOnlyTranscript, Ref, Speaker, Unit
 from .base import View, acts
 from .cap_results import cap_results
 from .contained_results import contained_results
@@ -53,16 +68,33 @@ PASSES: tuple[Pass, ...] = (
 OPT_IN: frozenset[str] = frozenset({"repeated_calls", "squeeze_prose"})
 
 __all__ = [
-    "OPT_IN",
-    "PASSES",
+    "ClipMarker",
+    "Content",
     "DropExchange",
     "DropReasoning",
+    "Edit",
+    "Exchange",
+    "Level",
+    "OPT_IN",
     "Offer",
     "OmissionMarker",
+    "PASSES",
+    "Part",
+    "PartKind",
     "Pass",
+    "PlaceBreakpoint",
+    "Policy",
+    "ReadOnlyTranscript",
+    "Ref",
     "Replace",
+    "Span",
+    "Speaker",
+    "ToolKind",
+    "Unit",
+    "Use",
     "View",
     "acts",
+    "exchange_closure",
     "find_marker",
     "gap_line",
     "reference",

@@ -47,6 +47,7 @@ from .auth import (
 from .breaker import BreakerState
 from .client import Client
 from .compactor import Compactor, Mode
+from .compress import COMPRESS, GUARDRAIL, BorrowedRecorder, CompressEndpoints, in_place
 from .decide import Decider
 from .forward import ClientClosed, Downstream, Exchange, Forwarder
 from .log import Log, LogEntry, entry_for, finish, log_nothing, log_to_all
@@ -91,12 +92,14 @@ class App:
         endpoints: Mapping[str, Endpoint] | None = None,
         log: Log = log_nothing,
         *,
+        on_stop: Callable[[], Awaitable[None]] | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.options = validated(options)
         self._middleware = PassThrough() if middleware is None else middleware
         self._endpoints = {HEALTH: bare_health, **(endpoints or {})}
         self._log = log
+        self._on_stop = on_stop  # called first
         self._on_close = on_close  # called last
         self._client = Client(options.upstreams.configured(), options.limits)
         self._forwarder = Forwarder(self._client, self._middleware, options.limits)
@@ -118,6 +121,8 @@ class App:
 
     async def stop(self) -> None:
         """Close everything; no request is open any more."""
+        if self._on_stop is not None:
+            await self._on_stop()
         await self._middleware.stop()
         await self._client.close()
         if self._on_close is not None:
@@ -272,8 +277,19 @@ def build_app(
     health = HealthEndpoint(store, compactor.breaker.state, lambda: compactor.mode)
     spans = span_exporter(os.environ)
     dashboard = Dashboard(store, _around(compactor, recorder, options), _control(compactor, store))
+    gateways = CompressEndpoints(
+        Compactor(
+            Decider(in_place(options.policy), store, shared_store=options.shared_store),
+            BorrowedRecorder(store, listener),
+            options,
+            salt=store.provisional_salt,
+        ),
+        server.limits,
+        lambda: compactor.mode,
+    )
     endpoints = {
         **dashboard.routes,
+        **gateways.routes,
         HEALTH: health,
         METRICS: MetricsEndpoint(metrics, health),
         ORIGINALS: OriginalsEndpoint(store, store.provisional_salt),
@@ -285,7 +301,7 @@ def build_app(
 
     logs = log_to_all(log, count, *([spans] if spans else []))
     on_close = spans.close if spans else None
-    return App(server, compactor, endpoints, logs, on_close=on_close)
+    return App(server, compactor, endpoints, logs, on_stop=gateways.stop, on_close=on_close)
 
 
 def _tune_interpreter() -> None:
@@ -347,7 +363,7 @@ def is_own(request: Request) -> bool:
     path = request.path
     if path == "/":
         return request.method == "GET" and b"text/html" in request.named.get(b"accept", b"")
-    own = (HEALTH, METRICS, "/respool", *BROWSER_FILES)
+    own = (HEALTH, METRICS, COMPRESS, GUARDRAIL, "/respool", *BROWSER_FILES)
     return path in own or path.startswith("/respool/")
 
 

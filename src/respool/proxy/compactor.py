@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -189,6 +189,9 @@ class Compactor:
             conversation=decision.identity.conversation,
             tokens_before=decision.tokens_before,
             tokens_saved=max(0, decision.tokens_before - decision.tokens_after),
+            edits=dict(Counter(edit.reason for edit in decision.edits)),
+            epochs=decision.epochs,
+            refetched=len(decision.findings.refetched),
             results=decision.results,
             waiting_offers=decision.waiting[0],
             waiting_tokens=decision.waiting[1],

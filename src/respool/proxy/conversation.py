@@ -21,7 +21,7 @@ from ..edits import Edit
 from ..engine import Fields, RequestHistory
 from ..errors import RespoolError
 from ..facts import Facts
-from ..store import Store, StoreUnavailable
+from ..store import DecisionStore, StoreUnavailable
 from ..wire.json import get
 from .auth import header_values, keyed_hash
 from .lineage import Lineage, ParentRequest
@@ -228,7 +228,7 @@ class StoreGuard:
     wait in memory. They are written as soon as the store can be used, and at the end.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: DecisionStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
         self._lock = Lock()
@@ -403,14 +403,16 @@ class StoreGuard:
 
     # --- back-off --------------------------------------------------------------------------
 
-    def _read(self, work: Callable[[Store], _T]) -> _T:
+    def _read(self, work: Callable[[DecisionStore], _T]) -> _T:
         """Read from the store; if that fails, it is not written either."""
         return self._try(work, self._reads, self._writes)
 
-    def _write(self, work: Callable[[Store], _T]) -> _T:
+    def _write(self, work: Callable[[DecisionStore], _T]) -> _T:
         return self._try(work, self._writes)
 
-    def _try(self, work: Callable[[Store], _T], back_off: _BackOff, *others: _BackOff) -> _T:
+    def _try(
+        self, work: Callable[[DecisionStore], _T], back_off: _BackOff, *others: _BackOff
+    ) -> _T:
         failed = back_off.error  # another thread may clear it at any moment
         if failed is not None and self._clock() < back_off.until:
             raise failed

@@ -21,7 +21,7 @@ from ..facts import MAX_LOOKBACK_REQUESTS, Facts
 from ..markers import reference
 from ..policy import Policy
 from ..pricing import Usage
-from ..store import RefetchedResult, SentRequest, Store
+from ..store import DecisionStore, RefetchedResult, SentRequest
 from .cache_state import (
     first_breakpoints,
     is_cached_by_gateway,
@@ -65,7 +65,7 @@ class Decider:
     def __init__(
         self,
         policy: Policy,
-        store: Store,
+        store: DecisionStore,
         *,
         observe: bool = False,
         shared_store: bool = False,

@@ -155,10 +155,19 @@ def _model_attributes(format: str, summary: CompactionSummary) -> Iterator[tuple
 
 def _own_attributes(summary: CompactionSummary) -> Iterator[tuple[str, Any]]:
     yield "respool.sent", summary.sent
-    yield "respool.engine", summary.fallback
+    yield "respool.fallback", summary.fallback
     yield "respool.retry", summary.retry
     yield "respool.tokens.before", summary.tokens_before
+    yield "respool.tokens.after", summary.tokens_before - summary.tokens_saved
     yield "respool.tokens.saved", summary.tokens_saved
+    yield "respool.edits.new", summary.new_edits
+    for reason, count in summary.edits.items():
+        yield f"respool.edits.{reason}", count
+    yield "respool.epochs", summary.epochs
+    yield "respool.refetched", summary.refetched
+    yield "respool.results", summary.results
+    yield "respool.waiting.offers", summary.waiting_offers
+    yield "respool.waiting.tokens", summary.waiting_tokens
     yield "respool.compaction.milliseconds", summary.compaction_ms
 
 

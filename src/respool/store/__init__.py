@@ -4,6 +4,7 @@ from ..pricing import Usage
 from .base import (
     ANY_RECORD,
     ConversationSummary,
+    DecisionStore,
     ForgetResult,
     OriginTotal,
     PeriodTotal,
@@ -23,6 +24,7 @@ from .base import (
     StoreUnavailable,
     UnavailableReason,
 )
+from .memory import MemoryStore
 from .retention import Retention, store_path
 from .search_index import UnsearchablePattern
 from .short_names import UnclearName, choose_name, resolve_name
@@ -33,6 +35,8 @@ __all__ = [
     "OriginTotal",
     "RecordFilter",
     "ConversationSummary",
+    "DecisionStore",
+    "MemoryStore",
     "RecordedEdit",
     "RefetchedResult",
     "ForgetResult",

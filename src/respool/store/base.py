@@ -329,16 +329,8 @@ class ForgetResult(Struct, frozen=True):
     erased: bool  # the bytes are out of the file; False: a reader still uses them
 
 
-class Store(Protocol):
-    """Originals, facts and records, shared by threads and processes.
-
-    An owner is a salted hash of an API key. None is the owner of the store itself, who may read
-    everything. Every failure raises StoreUnavailable.
-    """
-
-    def salt(self) -> bytes:
-        """Return the salt for hashing API keys; the store never receives a key itself."""
-        ...
+class DecisionStore(Protocol):
+    """The part of a store that decisions on requests need."""
 
     def keep(self, owner: str, conversation: str, originals: Mapping[str, str]) -> None:
         """Store texts under their references; durable on return."""
@@ -350,6 +342,39 @@ class Store(Protocol):
 
     def readable_refs(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
         """Return the references that this owner can read."""
+        ...
+
+    def facts(self, conversation: str) -> Facts:
+        """Return the facts of a conversation, from all processes."""
+        ...
+
+    def add_facts(self, conversation: str, facts: Facts) -> None:
+        """Write facts for all processes; durable on return, the first writer wins."""
+        ...
+
+    def is_pinned(self, conversation: str) -> bool:
+        """Return whether somebody asked to leave a conversation as it is."""
+        ...
+
+    def prior_requests(
+        self, conversation: str, prefixes: Collection[str], after: int = 0
+    ) -> PriorRequests:
+        """Return the requests whose histories have these hashes, the latest last.
+
+        Includes the edits of all records after the one with the number `after`.
+        """
+        ...
+
+
+class Store(DecisionStore, Protocol):
+    """Originals, facts and records, shared by threads and processes.
+
+    An owner is a salted hash of an API key. None is the owner of the store itself, who may read
+    everything. Every failure raises StoreUnavailable.
+    """
+
+    def salt(self) -> bytes:
+        """Return the salt for hashing API keys; the store never receives a key itself."""
         ...
 
     def originals(self, owner: str | None) -> Mapping[str, str]:
@@ -364,14 +389,6 @@ class Store(Protocol):
         self, pattern: str, owner: str | None, *, conversation: str | None = None, limit: int = 20
     ) -> SearchResult:
         """Return the originals that have all terms of a pattern and this owner may read."""
-        ...
-
-    def facts(self, conversation: str) -> Facts:
-        """Return the facts of a conversation, from all processes."""
-        ...
-
-    def add_facts(self, conversation: str, facts: Facts) -> None:
-        """Write facts for all processes; durable on return, the first writer wins."""
         ...
 
     def record(self, record: RequestRecord) -> bool:
@@ -404,10 +421,6 @@ class Store(Protocol):
         """Pin or unpin a conversation; False if there is none of that name."""
         ...
 
-    def is_pinned(self, conversation: str) -> bool:
-        """Return whether a conversation is pinned."""
-        ...
-
     def requests(
         self, conversation: str, owner: str | None, *, after: float = 0.0, limit: int = 1_000
     ) -> list[RequestRecord]:
@@ -430,15 +443,6 @@ class Store(Protocol):
         only: RecordFilter = ANY_RECORD,
     ) -> list[RequestRecord]:
         """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
-        ...
-
-    def prior_requests(
-        self, conversation: str, prefixes: Collection[str], after: int = 0
-    ) -> PriorRequests:
-        """Return the requests whose histories have these hashes, the latest last.
-
-        Includes the edits of all records after the one with the number `after`.
-        """
         ...
 
     def edits(self, request: str, owner: str | None) -> tuple[RecordedEdit, ...] | None:

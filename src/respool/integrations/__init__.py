@@ -1,0 +1,1 @@
+"""respool inside the clients and frameworks that people build agents with."""

@@ -1,0 +1,67 @@
+"""Scripts and judgement of agent runs that several frameworks' tests share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from respool import Policy, Tool, Tools
+from respool.integrations.shadow import EXPAND_TOOL
+from tests.integrations.upstream import MARKER, Ask, Upstream, history_of
+
+TOOLS = Tools(
+    [
+        Tool("read_file", kind="read", reads="path"),
+        Tool("write_file", kind="write", writes="path", replaces=True),
+    ]
+)
+EAGER = Policy(eager=True, keep_exchanges=2, reevaluate_tokens=1, tools=TOOLS)
+FOLDING = EAGER.replace(budget=30_000, passes=("fold_exchanges",))
+WIRES = ("anthropic", "chat", "responses", "gemini")
+MISSING = "/w/missing.py"
+SIGNATURES = {"anthropic": b"c2ln", "responses": b"Z0FB", "gemini": b"c2lnbmF0dXJl"}
+CALLS = ('"type": "tool_use"', '"type": "function_call"', '"functionCall"')
+
+
+class Expanding(list[Any]):
+    """A script that asks for the original behind the first marker at the provider."""
+
+    server: Upstream
+
+    def __init__(self, script: Sequence[Sequence[Ask]]) -> None:
+        super().__init__([*script, [(EXPAND_TOOL, {})]])
+
+    def __getitem__(self, turn: Any) -> Any:
+        if turn < len(self) - 1:
+            return super().__getitem__(turn)
+        return [(EXPAND_TOOL, {"ref": self.server.refs()[0]})]
+
+
+def marks(server: Upstream) -> list[int]:
+    """The number of markers in the history of each request; the expand tool names one itself."""
+    return ["".join(history_of(body)).count(MARKER) for body in server.bodies]
+
+
+def calls_of(body: dict[str, Any]) -> int:
+    """The number of calls in a request."""
+    text = json.dumps(history_of(body)).replace("\\", "")
+    inside = sum(len(one.get("tool_calls") or ()) for one in body.get("messages", ()))
+    return inside + sum(text.count(name) for name in CALLS)
+
+
+def judge(server: Upstream, plain: Upstream, *, most: float = 0.7) -> None:
+    """Check that every request is valid, and that all of them are much smaller."""
+    assert server.problems() == []
+    assert any(marks(server))
+    assert not any(marks(plain))
+    assert len(server.raw) == len(plain.raw)
+    print(f"{plain.size} bytes without, {server.size} with; markers {marks(server)}")
+    assert server.size < most * plain.size
+
+
+def epochs(server: Upstream) -> int:
+    """How often the number of markers in the history changed."""
+    found = marks(server)
+    return sum(after != before for before, after in pairwise(found))

@@ -1,0 +1,260 @@
+"""The OpenAI Agents SDK with Compaction: requests at the provider, results and sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respool import Policy, PolicyError
+from respool.integrations.requirement import MissingFramework, WrongUse, require
+from respool.integrations.shadow import EXPAND_TOOL
+from tests.frameworks.agent_runs import (
+    EAGER,
+    FOLDING,
+    MISSING,
+    SIGNATURES,
+    Expanding,
+    calls_of,
+    judge,
+    marks,
+)
+from tests.integrations.upstream import (
+    FINAL,
+    MARKER,
+    Ask,
+    read_text,
+    reads,
+    upstream,
+    writes,
+)
+
+pytestmark = pytest.mark.frameworks
+pytest.importorskip("agents")
+
+from agents import (  # noqa: E402
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+    set_tracing_disabled,
+)
+from agents.run_config import CallModelData, ModelInputData  # noqa: E402
+from openai import AsyncOpenAI, BadRequestError  # noqa: E402
+
+from respool.integrations.openai_agents import Compaction  # noqa: E402
+
+SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "frameworks" / "openai_agents.py"
+WIRES = ("responses", "chat")
+set_tracing_disabled(True)
+
+
+@function_tool
+def read_file(path: str) -> str:
+    """Read a file."""
+    if path == MISSING:
+        raise FileNotFoundError(f"No such file: {path}. " + "Look elsewhere. " * 40)
+    return read_text(path)
+
+
+@function_tool
+def write_file(path: str, content: str) -> str:
+    """Write a file."""
+    return f"{len(content)} characters written to {path}"
+
+
+class Run:
+    """One run of an agent: what the provider received, and all that the SDK keeps."""
+
+    def __init__(
+        self,
+        wire: str,
+        script: list[list[Ask]],
+        policy: Policy | None,
+        *,
+        stream: bool = False,
+        stateful: bool = False,
+        **options: Any,
+    ) -> None:
+        self.compaction = None if policy is None else Compaction(policy)
+        self.stored: list[Any] = []
+        with upstream(script, **options) as self.server:
+            if isinstance(script, Expanding):
+                script.server = self.server
+            self.result = asyncio.run(self._run(wire, stream, stateful))
+
+    async def _run(self, wire: str, stream: bool, stateful: bool) -> Any:
+        tools = [read_file, write_file]
+        if self.compaction is not None:
+            tools.append(self.compaction.expand_tool)
+        session = SQLiteSession("s")
+        async with AsyncOpenAI(
+            base_url=f"{self.server.url}/v1", api_key="k", max_retries=0
+        ) as client:
+            kind = OpenAIResponsesModel if wire == "responses" else OpenAIChatCompletionsModel
+            model = kind("gpt-5.2", client)
+            settings = ModelSettings(response_include=["reasoning.encrypted_content"], store=False)
+            agent = Agent(
+                name="reader",
+                instructions="You read and write files.",
+                model=model,
+                tools=tools,
+                model_settings=settings if wire == "responses" else ModelSettings(),
+            )
+            more: dict[str, Any] = {"session": session, "max_turns": 100, "hooks": self.compaction}
+            if stateful:
+                more |= {"session": None, "auto_previous_response_id": True}
+            more["run_config"] = RunConfig(call_model_input_filter=self.compaction)
+            if stream:
+                result = Runner.run_streamed(agent, "Read the files, then say so.", **more)
+                async for _ in result.stream_events():
+                    pass
+            else:
+                result = await Runner.run(agent, "Read the files, then say so.", **more)
+            self.stored = await session.get_items()
+            return result
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_edits(wire: str) -> None:
+    plain = Run(wire, reads(12), None)
+    run = Run(wire, reads(12), EAGER)
+    judge(run.server, plain.server)
+    assert run.result.final_output == FINAL
+
+
+def test_edits_learn_the_usage() -> None:
+    run = Run("responses", reads(12), EAGER)
+    assert run.compaction is not None
+    savings = run.compaction.compactor.savings
+    assert savings.requests == 13
+    assert savings.usage.input == sum(len(raw) // 4 for raw in run.server.raw)
+    assert savings.tokens_saved > 0
+
+
+def test_edits_keep_untouched_items_the_same_objects() -> None:
+    run = Run("responses", reads(12), None)
+    items = run.result.to_input_list()
+    agent = run.result.last_agent
+    data = CallModelData(ModelInputData(list(items), "You read."), agent, None)
+    found = asyncio.run(Compaction(EAGER)(data)).input
+    changed = [item for item in found if not any(item is one for one in items)]
+    assert len(found) == len(items)
+    assert changed
+    assert all(MARKER in item["output"] for item in changed)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_drops_superseded_writes(wire: str) -> None:
+    plain = Run(wire, writes(6), None)
+    run = Run(wire, writes(6), EAGER)
+    judge(run.server, plain.server)
+    assert calls_of(run.server.bodies[-1]) < calls_of(plain.server.bodies[-1])
+
+
+@pytest.mark.parametrize("reasoning", [False, True])
+@pytest.mark.parametrize("wire", WIRES)
+def test_folds(wire: str, reasoning: bool) -> None:
+    plain = Run(wire, reads(24), None, reasoning=reasoning)
+    run = Run(wire, reads(24), FOLDING, reasoning=reasoning)
+    judge(run.server, plain.server)
+    assert calls_of(run.server.bodies[-1]) < calls_of(plain.server.bodies[-1])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_parallel_calls(wire: str) -> None:
+    plain = Run(wire, reads(10, 3), None)
+    run = Run(wire, reads(10, 3), FOLDING)
+    judge(run.server, plain.server)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_errors_of_tools(wire: str) -> None:
+    script = reads(10)
+    script[2] = [("read_file", {"path": MISSING}), *script[2]]
+    plain = Run(wire, script, None)
+    run = Run(wire, script, EAGER)
+    judge(run.server, plain.server)
+    assert "No such file" in str(run.stored)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_streaming(wire: str) -> None:
+    plain = Run(wire, reads(12, 2), None, stream=True, reasoning=True)
+    run = Run(wire, reads(12, 2), FOLDING, stream=True, reasoning=True)
+    judge(run.server, plain.server)
+    assert run.stored == plain.stored
+    assert run.compaction is not None
+    assert run.compaction.compactor.savings.usage.input > 0
+
+
+def test_reasoning_stays_where_its_calls_stay() -> None:
+    plain = Run("responses", reads(12), None, reasoning=True)
+    run = Run("responses", reads(12), EAGER, reasoning=True)
+    judge(run.server, plain.server)
+    key = SIGNATURES["responses"]
+    for sent, whole in zip(run.server.raw, plain.server.raw, strict=True):
+        assert sent.count(key) == whole.count(key)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_stored_history_stays_whole(wire: str) -> None:
+    script = writes(5) + reads(12, 2)
+    plain = Run(wire, script, None, reasoning=True)
+    run = Run(wire, script, FOLDING, reasoning=True)
+    assert any(marks(run.server))
+    assert MARKER not in json.dumps([run.stored, run.result.to_input_list()])
+    assert run.stored == plain.stored
+    assert run.result.to_input_list() == plain.result.to_input_list()
+
+
+def test_stored_history_of_the_provider_is_left_alone() -> None:
+    plain = Run("responses", reads(8, 2), None, stateful=True)
+    run = Run("responses", reads(8, 2), EAGER.replace(trim_on_arrival=True), stateful=True)
+    assert run.server.bodies[-1]["previous_response_id"]
+    assert not any(marks(run.server))
+    assert [b["input"] for b in run.server.bodies] == [b["input"] for b in plain.server.bodies]
+
+
+def test_a_refusal_reaches_the_caller() -> None:
+    """A filter cannot send again; respool.integrations.transport can."""
+    with pytest.raises(BadRequestError):
+        Run("responses", reads(8), EAGER, refuse=400)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_expand_tool(wire: str) -> None:
+    run = Run(wire, Expanding(reads(12)), EAGER)
+    assert run.server.problems() == []
+    call = next(one for one in run.stored if one.get("name") == EXPAND_TOOL)
+    result = next(
+        one["output"]
+        for one in run.stored
+        if one.get("type") == "function_call_output" and one["call_id"] == call["call_id"]
+    )
+    assert result in {read_text(f"/w/file_{at}.py") for at in range(6)}
+
+
+def test_wrong_use() -> None:
+    with pytest.raises(MissingFramework, match=r"pip install 'openai-agents>=99'"):
+        require("openai-agents", "99")
+    with pytest.raises(PolicyError, match="preset"):
+        Compaction("no such preset")
+    with pytest.raises(WrongUse, match="compactor="):
+        Compaction(compactor=object())  # type: ignore[arg-type]
+    with pytest.raises(WrongUse, match="call_model_input_filter"):
+        asyncio.run(Compaction()([{"role": "user", "content": "hi"}]))
+
+
+def test_the_snippet() -> None:
+    found = runpy.run_path(str(SNIPPET))
+    assert [tool.name for tool in found["agent"].tools] == ["read_file", EXPAND_TOOL]
+    assert found["config"].call_model_input_filter is found["compaction"]
