@@ -16,8 +16,8 @@ from ..pricing import Usage
 from ..store import DecisionStore
 from .requirement import WrongUse, build_compactor, require
 from .shadow import (
-    EXPAND_ARGUMENT,
     EXPAND_DESCRIPTION,
+    EXPAND_PARAMETERS,
     EXPAND_TOOL,
     Call,
     FrameworkCompactor,
@@ -66,41 +66,17 @@ class CompactionMiddleware(AgentMiddleware):
         """Send the projection of a request, and the request as it came if that is refused."""
         if _is_server_held(request):
             return handler(request)
-        shadow = self.compactor.shadow(self._read(request))
-        try:
-            response = handler(_changed(request, shadow))
-        except Exception as error:
-            again = self.compactor.after_error(shadow, error)
-            if again is None:
-                raise
-            shadow = again
-            try:
-                response = handler(_changed(request, shadow))
-            except Exception:
-                self.compactor.failed(shadow.sent)
-                raise
-        self._learn(shadow, response)
-        return response
+        return self.compactor.send(
+            self._read(request), lambda shadow: handler(_changed(request, shadow)), _usage_of
+        )
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """The same for agents that run asynchronously."""
         if _is_server_held(request):
             return await handler(request)
-        shadow = await self.compactor.shadow_async(self._read(request))
-        try:
-            response = await handler(_changed(request, shadow))
-        except Exception as error:
-            again = self.compactor.after_error(shadow, error)
-            if again is None:
-                raise
-            shadow = again
-            try:
-                response = await handler(_changed(request, shadow))
-            except Exception:
-                self.compactor.failed(shadow.sent)
-                raise
-        self._learn(shadow, response)
-        return response
+        return await self.compactor.send_async(
+            self._read(request), lambda shadow: handler(_changed(request, shadow)), _usage_of
+        )
 
     def _read(self, request: Any) -> ShadowRequest:
         model, settings = request.model, request.model_settings
@@ -118,23 +94,13 @@ class CompactionMiddleware(AgentMiddleware):
             max_tokens=limit if isinstance(limit, int) else 0,
         )
 
-    def _learn(self, shadow: Shadow, response: Any) -> None:
-        self.compactor.accepted(shadow.sent)
-        answer = getattr(response, "model_response", response)
-        for message in reversed(getattr(answer, "result", [answer])):
-            if used := getattr(message, "usage_metadata", None):
-                self.compactor.used(shadow.sent, _usage(used))
-                return
-
 
 def _expand_tool(compactor: FrameworkCompactor) -> BaseTool:
-    argument = {"type": "string", "description": EXPAND_ARGUMENT}
-    schema = {"type": "object", "properties": {"ref": argument}, "required": ["ref"]}
     return StructuredTool.from_function(
         compactor.answer,
         name=EXPAND_TOOL,
         description=EXPAND_DESCRIPTION,
-        args_schema=schema,
+        args_schema=dict(EXPAND_PARAMETERS),
         metadata={"readOnlyHint": True},
     )
 
@@ -166,6 +132,12 @@ def _define(tools: list[Any]) -> Iterator[dict[str, Any]]:
             known = getattr(tool, "metadata", None) or {}  # of MCP tools: the server's annotations
             hints = {key: known[key] for key in _HINTS if key in known}
             yield {**made, "annotations": hints} if hints else made
+
+
+def _usage_of(response: Any) -> Usage | None:
+    answer = getattr(response, "model_response", response)
+    messages = reversed(getattr(answer, "result", [answer]))
+    return next((_usage(one) for it in messages if (one := _first(it, "usage_metadata"))), None)
 
 
 def _usage(used: Mapping[str, Any]) -> Usage:

@@ -22,7 +22,13 @@ from ..pricing import Usage
 from ..store import DecisionStore
 from .request_compactor import Outgoing, unread
 from .requirement import WrongUse, build_compactor, require
-from .shadow import EXPAND_ARGUMENT, EXPAND_DESCRIPTION, EXPAND_TOOL, FrameworkCompactor, status_of
+from .shadow import (
+    EXPAND_DESCRIPTION,
+    EXPAND_PARAMETERS,
+    EXPAND_TOOL,
+    FrameworkCompactor,
+    status_of,
+)
 
 require("litellm", "1.106.0")
 
@@ -36,11 +42,7 @@ EXPAND_FUNCTION: Final = {  # for `tools=`; compactor.answer(ref) answers its ca
     "function": {
         "name": EXPAND_TOOL,
         "description": EXPAND_DESCRIPTION,
-        "parameters": {
-            "type": "object",
-            "properties": {"ref": {"type": "string", "description": EXPAND_ARGUMENT}},
-            "required": ["ref"],
-        },
+        "parameters": EXPAND_PARAMETERS,
     },
 }
 _FORMATS: Final[Mapping[str, FormatName]] = {

@@ -19,7 +19,7 @@ from ..pricing import Usage
 from ..store import DecisionStore
 from .request_compactor import Outgoing
 from .requirement import WrongUse, build_compactor, require
-from .shadow import EXPAND_ARGUMENT, EXPAND_DESCRIPTION, EXPAND_TOOL, FrameworkCompactor
+from .shadow import EXPAND_DESCRIPTION, EXPAND_PARAMETERS, EXPAND_TOOL, FrameworkCompactor
 
 require("openai-agents", "0.20.0")
 
@@ -63,18 +63,16 @@ class Compaction(RunHooks[Any]):
                 ref = arguments
             return self.compactor.answer(ref)
 
-        argument = {"type": "string", "description": EXPAND_ARGUMENT}
-        schema = {"type": "object", "properties": {"ref": argument}, "required": ["ref"]}
         return FunctionTool(
             name=EXPAND_TOOL,
             description=EXPAND_DESCRIPTION,
-            params_json_schema={**schema, "additionalProperties": False},
+            params_json_schema={**EXPAND_PARAMETERS, "additionalProperties": False},
             on_invoke_tool=answer,
         )
 
     async def __call__(self, data: Any) -> ModelInputData:
         """Put the projection in place of the items; the untouched ones stay the same objects."""
-        found = getattr(data, "model_data", None)
+        found: Any = getattr(data, "model_data", None)
         if not isinstance(found, ModelInputData):
             raise WrongUse(
                 "Compaction is a filter of input: RunConfig(call_model_input_filter=Compaction())."

@@ -16,8 +16,8 @@ from ..pricing import Usage
 from ..store import DecisionStore
 from .requirement import build_compactor, require
 from .shadow import (
-    EXPAND_ARGUMENT,
     EXPAND_DESCRIPTION,
+    EXPAND_PARAMETERS,
     EXPAND_TOOL,
     Call,
     FrameworkCompactor,
@@ -73,10 +73,8 @@ class Compaction(AbstractCapability[Any]):
         """The expand tool."""
         if not self._expand:
             return None
-        argument = {"type": "string", "description": EXPAND_ARGUMENT}
-        schema = {"type": "object", "properties": {"ref": argument}, "required": ["ref"]}
         answer = self.compactor.answer
-        tool = Tool.from_schema(answer, EXPAND_TOOL, EXPAND_DESCRIPTION, schema)
+        tool = Tool.from_schema(answer, EXPAND_TOOL, EXPAND_DESCRIPTION, dict(EXPAND_PARAMETERS))
         return FunctionToolset([tool])
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:

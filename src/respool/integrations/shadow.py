@@ -12,14 +12,15 @@ import asyncio
 import logging
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, cast
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from ..model_names import parse_model_name
 from ..policy import Policy
+from ..pricing import Usage
 from ..store import DecisionStore
 from .request_compactor import Outgoing, RequestCompactor, check_policy, unread
 
@@ -30,7 +31,13 @@ EXPAND_DESCRIPTION: Final = (
     "[respool: … ref REF]."
 )
 EXPAND_ARGUMENT: Final = "The reference that the marker names: 20 characters."
+EXPAND_PARAMETERS: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"ref": {"type": "string", "description": EXPAND_ARGUMENT}},
+    "required": ["ref"],
+}
 MEDIA_TEXT: Final = "[media]"  # stands for a result that holds no text
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _JSON: Final = msgspec.json.Decoder()
 
@@ -131,6 +138,61 @@ class FrameworkCompactor(RequestCompactor):
             return await asyncio.to_thread(_shadow, written, sent)
         except Exception as error:  # noqa: BLE001 - law 9: a fault of respool fails no request
             return _unchanged(request, error)
+
+    def send(
+        self,
+        request: ShadowRequest,
+        call: Callable[[Shadow], T],
+        usage: Callable[[T], Usage | None],
+    ) -> T:
+        """Send the projection of a request, and the request as it came if that is refused.
+
+        `call` applies the changes and calls the model; `usage` reads what its response reports.
+        """
+        shadow = self.shadow(request)
+        try:
+            response = call(shadow)
+        except Exception as error:
+            again = self.after_error(shadow, error)
+            if again is None:
+                raise
+            shadow = again
+            try:
+                response = call(shadow)
+            except Exception:
+                self.failed(shadow.sent)
+                raise
+        return self._learn(shadow, response, usage)
+
+    async def send_async(
+        self,
+        request: ShadowRequest,
+        call: Callable[[Shadow], Awaitable[T]],
+        usage: Callable[[T], Usage | None],
+    ) -> T:
+        """The same, awaited."""
+        shadow = await self.shadow_async(request)
+        try:
+            response = await call(shadow)
+        except Exception as error:
+            again = self.after_error(shadow, error)
+            if again is None:
+                raise
+            shadow = again
+            try:
+                response = await call(shadow)
+            except Exception:
+                self.failed(shadow.sent)
+                raise
+        return self._learn(shadow, response, usage)
+
+    def _learn(self, shadow: Shadow, response: T, usage: Callable[[T], Usage | None]) -> T:
+        self.accepted(shadow.sent)
+        try:
+            self.used(shadow.sent, usage(response))
+        except Exception:  # noqa: BLE001 - law 9: the response goes on
+            _log.exception("The usage of a response could not be read")
+        return response
 
     def after_error(self, shadow: Shadow, error: BaseException) -> Shadow | None:
         """Decide what to send after a provider's error; None: the error stands.

@@ -1,0 +1,77 @@
+"""Loop detection around the tool calls of a framework: one detector for each conversation."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, Final
+
+from ..loops import LoopDetector, Verdict
+from ..tools import Tools
+
+MAX_CONVERSATIONS: Final = 256  # the detector of the one that was idle longest is forgotten
+
+
+class LoopGuard:
+    """Refuses or advises on calls that repeat without a result; threads may share it.
+
+    >>> guard = LoopGuard()
+    >>> for _ in range(2):
+    ...     guard.tell("thread", "Read", {"file_path": "a.py"}, "print(1)")
+    >>> guard.ask("thread", "Read", {"file_path": "a.py"}).action
+    'advise'
+    >>> guard.ask("another", "Read", {"file_path": "a.py"}).action
+    'allow'
+    """
+
+    def __init__(self, tools: Tools | None = None) -> None:
+        self._tools = tools
+        self._detectors: OrderedDict[str, LoopDetector] = OrderedDict()
+        self._lock = Lock()
+
+    def ask(
+        self,
+        conversation: str,
+        name: str,
+        arguments: Mapping[str, Any] | str,
+        *,
+        batch: object = None,
+    ) -> Verdict:
+        """Decide on a call before it is made."""
+        with self._lock:
+            return self._detector(conversation).ask(name, arguments, batch=batch)
+
+    def tell(
+        self,
+        conversation: str,
+        name: str,
+        arguments: Mapping[str, Any] | str,
+        result: object,
+        error: bool = False,
+        *,
+        batch: object = None,
+    ) -> None:
+        """Record the result of a call that was made, without advice that was appended."""
+        with self._lock:
+            self._detector(conversation).tell(name, arguments, result, error, batch=batch)
+
+    def heard(self, conversation: str) -> None:
+        """Record user input, after which repeated calls have a new reason."""
+        with self._lock:
+            self._detector(conversation).heard()
+
+    def _detector(self, conversation: str) -> LoopDetector:
+        found = self._detectors.setdefault(conversation, LoopDetector(tools=self._tools))
+        self._detectors.move_to_end(conversation)
+        if len(self._detectors) > MAX_CONVERSATIONS:
+            self._detectors.popitem(last=False)
+        return found
+
+
+def with_advice(text: str, verdict: Verdict) -> str:
+    """A result with the detector's advice behind it."""
+    return f"{text}\n{verdict.message}" if verdict.action == "advise" else text
+
+
+__all__ = ["LoopGuard", "with_advice"]
