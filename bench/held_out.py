@@ -1,0 +1,215 @@
+"""Presets on sessions of owners that no weight was fitted on, with figures by session.
+
+    python -m bench.held_out [CORPUS] [--part judge|fit|all] [--agent claude-code|codex]
+                             [--preset NAME ...] [--set NAME=VALUE ...] [--weights FILE]
+                             [--per-repository N] [--processes N] [--json FILE]
+
+Owners of repositories are split: two thirds to fit, one third to judge. A session is taken if it
+has 25 requests or more and 200,000 characters or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+import respool
+import respool.forecast.model as forecast_model
+from bench.passes import recording_of
+from respool.policy import PRESETS
+from respool.replay.policies import ProjectionSender, UnchangedSender
+from respool.replay.score import score_policy
+from respool.sessions.readers import READERS, read_file
+from respool.sessions.session import RecordedSession
+
+CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
+AGENTS = ("claude-code", "codex")
+# Owners whose sessions judge, about a third of the requests of either agent. No weight and no
+# setting is chosen by looking at them.
+JUDGES = (
+    *("7567491", "MythologIQ", "Sarthib7", "ShamsiievDmytro", "Yael-Peretz", "aunshx"),
+    *("bumpy-croc", "chikachow", "dougnukem", "konu96", "leolin84200704", "muah1987"),
+    *("nakamura-shuta", "swarnasn29", "ta93abe", "theexperiencecompany"),
+)
+MIN_REQUESTS, MIN_CHARS = 25, 200_000
+Part = Literal["judge", "fit", "all"]
+
+
+class SessionFigures(Struct, frozen=True, kw_only=True):
+    """One session under one policy; costs in tokens of plain input."""
+
+    agent: str
+    owner: str
+    repository: str
+    session: str
+    policy: str
+    base: float
+    bill: float
+    all_in: float
+    lost: int
+    requests: int
+    invalid: int
+    breaks: int
+    seconds: float
+
+
+def owner_of(path: Path) -> str:
+    """The owner of a corpus file's repository: `agent__owner+repository.jsonl.gz`."""
+    return path.name.partition("__")[2].partition("+")[0]
+
+
+def corpus_files(corpus: Path, part: Part, agents: Sequence[str] = AGENTS) -> list[Path]:
+    """The files of these agents whose owners belong to a part."""
+    return [
+        path
+        for path in sorted(corpus.glob("*.jsonl.gz"))
+        if path.name.partition("__")[0] in agents
+        and (part == "all" or (owner_of(path) in JUDGES) == (part == "judge"))
+    ]
+
+
+def long_sessions(path: Path, limit: int) -> Iterator[RecordedSession]:
+    """The first long sessions of a file."""
+    taken = 0
+    for session in read_file(path, READERS):
+        if taken < limit and isinstance(session, RecordedSession) and is_long(session):
+            taken += 1
+            yield session
+
+
+def is_long(session: RecordedSession) -> bool:
+    """Check whether a session is long enough to be compacted."""
+    if len(session.requests) < MIN_REQUESTS:
+        return False
+    size = 0
+    for message in session.messages:
+        size += len(json.dumps(message, ensure_ascii=False))
+        if size >= MIN_CHARS:
+            return True
+    return False
+
+
+class Task(Struct, frozen=True):
+    """One session and the policies to try on it."""
+
+    path: Path
+    session: RecordedSession
+    policies: Mapping[str, Mapping[str, Any]]  # settings by name
+    weights: str | None
+
+
+def measure(task: Task) -> list[SessionFigures]:
+    """One session under each policy, counted and priced as the published baselines are."""
+    if task.weights is not None:
+        use_weights(Path(task.weights))
+    recording = recording_of(task.session, real=False)
+    base = score_policy(recording, UnchangedSender(recording), "none").all_in
+    agent, _, rest = task.path.name.removesuffix(".jsonl.gz").partition("__")
+    found: list[SessionFigures] = []
+    for name, settings in task.policies.items():
+        policy = respool.Policy().with_values(settings, "bench")
+        got = score_policy(recording, ProjectionSender(recording, policy), name)
+        found.append(
+            SessionFigures(
+                agent=agent,
+                owner=owner_of(task.path),
+                repository=rest.replace("+", "/"),
+                session=task.session.id,
+                policy=name,
+                base=base,
+                bill=got.bill.cost,
+                all_in=got.all_in,
+                lost=got.lost_turns,
+                requests=got.requests,
+                invalid=len(got.invalid),
+                breaks=len(got.breaks),
+                seconds=got.seconds,
+            )
+        )
+    return found
+
+
+def use_weights(path: Path) -> None:
+    """Take the forecast's weights from a file, in this process."""
+    model = forecast_model.parse_model(tomllib.loads(path.read_text("utf-8")))
+    forecast_model.load_model.cache_clear()
+    forecast_model.load_model = lambda: model  # type: ignore[assignment]
+
+
+def summary(rows: Sequence[SessionFigures]) -> Iterator[str]:
+    """A line for each agent and policy."""
+    for agent, policy in dict.fromkeys((row.agent, row.policy) for row in rows):
+        of = [row for row in rows if (row.agent, row.policy) == (agent, policy)]
+        base, requests = sum(row.base for row in of), sum(row.requests for row in of)
+        bill, all_in = sum(row.bill for row in of), sum(row.all_in for row in of)
+        lost, worse = sum(row.lost for row in of), [r for r in of if r.all_in > 1.01 * r.base]
+        repositories = {row.repository for row in of}
+        mean = sum(_ratio(of, name) for name in repositories) / len(repositories)
+        yield (
+            f"{agent:12} {policy:12} bill {bill / base:.4f}  all-in {all_in / base:.4f}  by "
+            f"repository {mean:.4f}  lost {lost / requests:.4f}  worse {len(worse)} of {len(of)}  "
+            f"invalid {sum(r.invalid for r in of)}  breaks {sum(r.breaks for r in of)}  "
+            f"{len(repositories)} repositories, {requests} requests, "
+            f"{1e3 * sum(r.seconds for r in of) / requests:.1f} ms"
+        )
+
+
+def _ratio(rows: Sequence[SessionFigures], repository: str) -> float:
+    of = [row for row in rows if row.repository == repository]
+    return sum(row.all_in for row in of) / sum(row.base for row in of)
+
+
+def tasks_of(asked: argparse.Namespace) -> Iterator[Task]:
+    """A task for each session."""
+    extra = dict(parse_setting(one) for one in asked.set)
+    policies = {name: {**PRESETS[name], **extra} for name in asked.preset}
+    for path in corpus_files(asked.corpus, asked.part, asked.agent):
+        for session in long_sessions(path, asked.per_repository):
+            yield Task(path, session, policies, asked.weights)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """A setting and its TOML value."""
+    name, _, value = text.partition("=")
+    return name, tomllib.loads(f"x = {value}")["x"]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
+    parser.add_argument("--part", choices=("judge", "fit", "all"), default="judge")
+    parser.add_argument("--agent", nargs="+", choices=AGENTS, default=AGENTS)
+    parser.add_argument("--preset", nargs="+", choices=PRESETS, default=("safe", "lean"))
+    parser.add_argument("--set", nargs="*", default=(), metavar="NAME=VALUE")
+    parser.add_argument("--weights")
+    parser.add_argument("--per-repository", type=int, default=1_000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    rows: list[SessionFigures] = []
+    began, shown = time.monotonic(), 0.0
+    with Pool(asked.processes) as pool:
+        for number, found in enumerate(pool.imap_unordered(measure, tasks_of(asked)), 1):
+            rows += found
+            if time.monotonic() - shown > 10:
+                shown = time.monotonic()
+                print(f"\r{number} sessions, {shown - began:.0f} s", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    if asked.json:
+        asked.json.write_bytes(msgspec.json.encode(rows))
+    print("\n".join(summary(sorted(rows, key=lambda row: (row.agent, row.policy)))))
+
+
+if __name__ == "__main__":
+    main()
