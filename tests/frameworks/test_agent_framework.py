@@ -328,6 +328,25 @@ def test_loops_are_advised_on_and_refused() -> None:
         assert "[respool" in texts[-1]
 
 
+def test_loops_of_errors_are_known() -> None:
+    @tool(name="write_file")
+    def write_again(path: str) -> str:
+        """Write a file."""
+        raise PermissionError(f"{path} is locked")
+
+    asked: list[str] = []
+
+    class Guard(LoopMiddleware):
+        async def process(self, context: Any, call_next: Any) -> None:
+            run, name = self._run(context.tools), context.function.name
+            asked.append(self._guard.ask(run, name, context.arguments).action)
+            await super().process(context, call_next)
+
+    script: list[list[Ask]] = [[("write_file", {"path": "/w/a"})] for _ in range(3)]
+    Run("responses", script, None, middleware=[Guard(TOOLS)], tools=[write_again])
+    assert asked[:2] == ["allow", "advise"]
+
+
 def test_edits_leave_other_contents_the_same_objects() -> None:
     """New arguments, dropped calls and reasoning; media of a result stay."""
     thought, text = Content.from_text_reasoning(id="rs", text=""), Content.from_text("said")

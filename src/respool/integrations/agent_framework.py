@@ -46,6 +46,7 @@ from agent_framework import (  # noqa: E402
     FunctionTool,
     ResponseStream,
 )
+from agent_framework.exceptions import MiddlewareException  # noqa: E402
 
 _ROLES: Final[Mapping[str, Role]] = {"assistant": "assistant", "system": "system", "tool": "tool"}
 _SERVER_HISTORY: Final = ("conversation_id", "previous_response_id", "conversation")
@@ -174,7 +175,8 @@ class LoopMiddleware(FunctionMiddleware):
         try:
             await call_next()
         except Exception as error:
-            self._guard.tell(run, name, given, str(error), error=True)
+            if not isinstance(error, MiddlewareException):  # which ends a run, not a call
+                self._guard.tell(run, name, given, str(error), error=True)
             raise
         items = _items(context.result)
         self._guard.tell(run, name, given, _text(items))

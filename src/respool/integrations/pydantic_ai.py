@@ -51,7 +51,7 @@ from pydantic_ai.messages import (  # noqa: E402
 )
 
 _SERVER_HISTORY: Final = ("openai_previous_response_id", "openai_conversation_id")
-_MAX_PENDING: Final = 1000  # requests without a response yet; others were abandoned
+_MAX_PENDING: Final = 256  # requests without a response yet; others were abandoned
 _ERRORS: Final = ("failed", "retried")
 _RETRIES: Final = (ModelRetry, ToolRetryError)
 _TOOL_ERRORS: Final = (*_RETRIES, ToolFailed, ToolFailedError)
