@@ -42,6 +42,7 @@ pytest.importorskip("agent_framework_openai")
 
 from agent_framework import (  # noqa: E402
     Agent,
+    ChatContext,
     ChatMiddleware,
     Content,
     InMemoryHistoryProvider,
@@ -282,6 +283,37 @@ def test_stored_history_of_the_server_is_left_alone(
     assert sent == [body["input"] for body in whole.server.bodies]
     assert compaction.compactor.savings.requests == 0
     assert caplog.text.count("default_options={'store': False}") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "cut", "is_sent_whole"),
+    [
+        ({"store": False}, 0, False),
+        (
+            {"store": False, "conversation_id": "agent_framework_local_history_persistence"},
+            0,
+            False,
+        ),
+        ({"store": True}, 0, True),
+        ({}, 0, True),  # the client stores by default
+        ({"store": False, "conversation_id": "conv_1"}, 0, True),
+        ({"store": False, "previous_response_id": "resp_1"}, 0, True),
+        ({"store": False}, 2, True),  # results whose calls only the server has
+    ],
+)
+def test_stored_history_is_recognised(
+    options: dict[str, Any], cut: int, is_sent_whole: bool
+) -> None:
+    messages = run_without("responses", reads(12)).stored[cut:]
+    client = OpenAIChatClient(model="gpt-5.2", api_key="k")
+    context = ChatContext(client, list(messages), options)
+
+    async def call_next() -> None:
+        return
+
+    asyncio.run(Compaction(EAGER).process(context, call_next))
+    whole = [one is before for one, before in zip(context.messages, messages, strict=True)]
+    assert all(whole) is is_sent_whole
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -316,6 +316,9 @@ def test_edits_are_made_once_if_a_request_is_tried_again() -> None:
         for _ in range(2):
             await compaction.on_before_model_generate(data)
             found.append(list(data.input))
+        decided_on = compaction._sent.get()
+        assert decided_on is not None
+        assert MARKER not in str(decided_on.messages)
         return found
 
     first, second = asyncio.run(attempts())
