@@ -17,6 +17,7 @@ from respool.integrations.shadow import (
     Row,
     Shadow,
     ShadowRequest,
+    lacks_calls,
     status_of,
 )
 from respool.markers import find_marker
@@ -172,6 +173,14 @@ def test_other_errors_stand() -> None:
         assert status_of(error) == status
         assert compactor.after_error(shadow, error) is None
     assert compactor.after_error(shadow, RuntimeError("no status")) is None
+
+
+def test_results_without_their_calls_are_recognised() -> None:
+    rows = history(3)
+    assert not lacks_calls(rows)
+    at = next(at for at, row in enumerate(rows) if row.calls)
+    assert lacks_calls([*rows[:at], *rows[at + 1 :]])
+    assert not lacks_calls([])
 
 
 def test_the_deadline_holds(monkeypatch: pytest.MonkeyPatch) -> None:
