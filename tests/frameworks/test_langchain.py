@@ -56,6 +56,7 @@ from respool.integrations import langchain as adapter  # noqa: E402
 from respool.integrations.langchain import CompactionMiddleware  # noqa: E402
 from respool.integrations.requirement import MissingFramework, WrongUse, require  # noqa: E402
 
+PLAIN: dict[str, tuple[Upstream, list[Any]]] = {}
 SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "frameworks" / "langchain.py"
 
 
@@ -119,11 +120,25 @@ def run(
     middleware: CompactionMiddleware | None = None,
     **options: Any,
 ) -> tuple[Upstream, list[Any]]:
-    """One run of an agent: what the provider received, and the messages in the agent's state."""
-    reasoning = bool(options.get("reasoning"))
-    model_options = options.pop("model", {})
+    """One run of an agent: what the provider received, and the messages in the agent's state.
+
+    Runs without respool, to compare with, are made once.
+    """
+    if policy is None and middleware is None:
+        key = json.dumps([wire, script, mode, options])
+        if key not in PLAIN:
+            PLAIN[key] = _run(wire, script, mode, None, **options)
+        return PLAIN[key]
     if policy is not None:
         middleware = CompactionMiddleware(policy, expand="refuse" not in options)
+    return _run(wire, script, mode, middleware, **options)
+
+
+def _run(
+    wire: str, script: list[list[Ask]], mode: str, middleware: Any, **options: Any
+) -> tuple[Upstream, list[Any]]:
+    reasoning = bool(options.get("reasoning"))
+    model_options = dict(options.pop("model", {}))
     with upstream(script, **options) as server:
         if isinstance(script, Expanding):
             script.server = server

@@ -145,9 +145,20 @@ class Run:
             return result
 
 
+PLAIN: dict[str, Run] = {}
+
+
+def plain_run(wire: str, script: list[list[Ask]], **options: Any) -> Run:
+    """A run without respool, to compare with; it is made once."""
+    key = json.dumps([wire, script, options])
+    if key not in PLAIN:
+        PLAIN[key] = Run(wire, script, None, **options)
+    return PLAIN[key]
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_edits(wire: str) -> None:
-    plain = Run(wire, reads(12), None)
+    plain = plain_run(wire, reads(12))
     run = Run(wire, reads(12), EAGER)
     judge(run.server, plain.server)
     assert run.result.final_output == FINAL
@@ -177,7 +188,7 @@ def test_edits_keep_untouched_items_the_same_objects() -> None:
 @pytest.mark.parametrize("reasoning", [False, True])
 @pytest.mark.parametrize("wire", WIRES)
 def test_drops_superseded_writes(wire: str, reasoning: bool) -> None:
-    plain = Run(wire, writes(6), None, reasoning=reasoning)
+    plain = plain_run(wire, writes(6), reasoning=reasoning)
     run = Run(wire, writes(6), EAGER, reasoning=reasoning)
     judge(run.server, plain.server)
     assert calls_of(run.server.bodies[-1]) < calls_of(plain.server.bodies[-1])
@@ -186,7 +197,7 @@ def test_drops_superseded_writes(wire: str, reasoning: bool) -> None:
 @pytest.mark.parametrize("reasoning", [False, True])
 @pytest.mark.parametrize("wire", WIRES)
 def test_folds(wire: str, reasoning: bool) -> None:
-    plain = Run(wire, reads(24), None, reasoning=reasoning)
+    plain = plain_run(wire, reads(24), reasoning=reasoning)
     run = Run(wire, reads(24), FOLDING, reasoning=reasoning)
     judge(run.server, plain.server)
     assert calls_of(run.server.bodies[-1]) < calls_of(plain.server.bodies[-1])
@@ -194,7 +205,7 @@ def test_folds(wire: str, reasoning: bool) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_parallel_calls(wire: str) -> None:
-    plain = Run(wire, reads(10, 3), None)
+    plain = plain_run(wire, reads(10, 3))
     run = Run(wire, reads(10, 3), FOLDING)
     judge(run.server, plain.server)
 
@@ -203,7 +214,7 @@ def test_parallel_calls(wire: str) -> None:
 def test_errors_of_tools(wire: str) -> None:
     script = reads(10)
     script[2] = [("read_file", {"path": MISSING}), *script[2]]
-    plain = Run(wire, script, None)
+    plain = plain_run(wire, script)
     run = Run(wire, script, EAGER)
     judge(run.server, plain.server)
     assert "No such file" in str(run.stored)
@@ -211,7 +222,7 @@ def test_errors_of_tools(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_streaming(wire: str) -> None:
-    plain = Run(wire, reads(12, 2), None, stream=True, reasoning=True)
+    plain = plain_run(wire, reads(12, 2), stream=True, reasoning=True)
     run = Run(wire, reads(12, 2), FOLDING, stream=True, reasoning=True)
     judge(run.server, plain.server)
     assert run.stored == plain.stored
@@ -222,7 +233,7 @@ def test_streaming(wire: str) -> None:
 def test_reasoning_stays_where_its_calls_stay() -> None:
     """Without the pass that drops old reasoning, all of it is there."""
     names = [one.__name__ for one in PASSES if one.__name__ not in ("old_reasoning", *OPT_IN)]
-    plain = Run("responses", reads(12), None, reasoning=True)
+    plain = plain_run("responses", reads(12), reasoning=True)
     run = Run("responses", reads(12), EAGER.replace(passes=names), reasoning=True)
     judge(run.server, plain.server)
     judge_reasoning(run.server, "responses")
@@ -232,7 +243,7 @@ def test_reasoning_stays_where_its_calls_stay() -> None:
 
 
 def test_reasoning_goes_with_what_binds_calls_to_it() -> None:
-    plain = Run("responses", reads(12, 2), None, reasoning=True)
+    plain = plain_run("responses", reads(12, 2), reasoning=True)
     run = Run("responses", reads(12, 2), EAGER, reasoning=True)
     judge(run.server, plain.server)
     judge_reasoning(run.server, "responses")
@@ -243,7 +254,7 @@ def test_reasoning_goes_with_what_binds_calls_to_it() -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_stored_history_stays_whole(wire: str) -> None:
     script = writes(5) + reads(12, 2)
-    plain = Run(wire, script, None, reasoning=True)
+    plain = plain_run(wire, script, reasoning=True)
     run = Run(wire, script, FOLDING, reasoning=True)
     assert any(marks(run.server))
     assert MARKER not in json.dumps([run.stored, run.result.to_input_list()])
@@ -252,7 +263,7 @@ def test_stored_history_stays_whole(wire: str) -> None:
 
 
 def test_stored_history_of_the_provider_is_left_alone() -> None:
-    plain = Run("responses", reads(8, 2), None, stateful=True)
+    plain = plain_run("responses", reads(8, 2), stateful=True)
     run = Run("responses", reads(8, 2), EAGER.replace(trim_on_arrival=True), stateful=True)
     assert run.server.bodies[-1]["previous_response_id"]
     assert not any(marks(run.server))
