@@ -235,7 +235,7 @@ def test_what_arrives_is_valid_stable_and_smaller(wire: str, stream: bool, is_as
     assert history == whole  # the caller's own is untouched
     assert MARKER not in json.dumps(history)
     assert compactor.savings.requests == TURNS + 1
-    assert compactor.savings.usage.prompt > 1_000
+    assert compactor.savings.usage.prompt == sum(len(raw) // 4 for raw in server.raw)
     first = json.dumps(history)
     for ref in server.refs():
         lines = compactor.expand(ref).splitlines()
