@@ -19,6 +19,8 @@ PEERS := $(VENV)/peers
 # Agent frameworks, in sets that fit into one environment.
 FRAMEWORKS := $(VENV)/frameworks
 FRAMEWORK_SETS := httpx2 httpx mcp1 litellm
+# The extras of respool in a set: LiteLLM's proxy is tested with `respool serve` beside it.
+EXTRAS_litellm := [serve]
 CODE := src tests bench docs/generate.py
 
 UV_VERSION := 0.13.7
@@ -67,7 +69,7 @@ e2e: $(VENV)/.server ## against a real model server, real agents and a real brow
 frameworks: $(FRAMEWORK_SETS:%=$(FRAMEWORKS)/%/.installed) $(VENV)/.dev ## against real agent frameworks; writes the table of what was checked
 	@rm -rf build/frameworks
 	@failed=; for set in $(FRAMEWORK_SETS); do echo "Frameworks in the environment $$set"; \
-		$(FRAMEWORKS)/$$set/bin/python -m pytest -q -m frameworks -W ignore -p no:cacheprovider \
+		$(FRAMEWORKS)/$$set/bin/python -m pytest -q -m "" -W ignore -p no:cacheprovider \
 			tests/frameworks tests/integrations || failed="$$failed $$set"; done; \
 	$(PY) -m tests.frameworks.table; \
 	test -z "$$failed" || { echo "Failed in:$$failed" >&2; exit 1; }
@@ -135,7 +137,7 @@ $(FRAMEWORKS)/%/.installed: pyproject.toml | $(VENV)/.uv
 	@echo "Installing the frameworks of the set $*"
 	@mkdir -p $(FRAMEWORKS)
 	@$(BIN)/uv venv --quiet --clear --python $(PY) $(FRAMEWORKS)/$*
-	@$(INSTALL_INTO) $(FRAMEWORKS)/$*/bin/python --editable . --group frameworks-$*
+	@$(INSTALL_INTO) $(FRAMEWORKS)/$*/bin/python --editable ".$(EXTRAS_$*)" --group frameworks-$*
 	@touch $@
 
 # One that cannot be installed stops nothing: the table says why, and the next run tries again.

@@ -22,11 +22,10 @@ import pytest
 import respool
 
 pytestmark = pytest.mark.frameworks
+# The first is there with litellm[proxy] only, the others with respool[serve].
+for needed in ("litellm_proxy_extras", "aiohttp", "brotli", "httptools", "uvicorn", "zstandard"):
+    pytest.importorskip(needed, reason="needs litellm[proxy] and respool[serve]")
 
-ROOT = Path(__file__).parents[2]
-DEFAULT_PYTHON = ROOT / ".venv" / "frameworks" / "litellm" / "bin" / "python"
-# No name that begins with RESPOOL_: tests/conftest.py takes all of those out.
-PYTHON = Path(os.environ.get("LITELLM_PYTHON") or DEFAULT_PYTHON)
 START_SECONDS = 120.0
 KEY = "sk-of-the-client-1234"
 TOKEN = "a-token-of-enough-length"
@@ -205,7 +204,7 @@ def gateway(folder: Path, guardrail: str) -> Iterator[tuple[int, int, list[dict[
         text = CONFIG.format(guardrail=guardrail, token=TOKEN, key=KEY, **places)
         config.write_text(text)
         start = "from litellm.proxy.proxy_cli import run_server; run_server()"
-        litellm = [str(PYTHON), "-c", start, "--config", str(config)]
+        litellm = [sys.executable, "-c", start, "--config", str(config)]
         litellm += ["--host", "127.0.0.1", "--port", str(port)]
         offline = {
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -222,9 +221,8 @@ def gateway(folder: Path, guardrail: str) -> Iterator[tuple[int, int, list[dict[
 # --- the test ----------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not PYTHON.exists(), reason=f"There is no LiteLLM: {PYTHON} does not exist.")
 @pytest.mark.parametrize("guardrail", ["headroom", "generic_guardrail_api"])
-def test_a_growing_conversation_arrives_valid_and_smaller(tmp_path: Path, guardrail: str):
+def test_edits_of_a_growing_conversation(tmp_path: Path, guardrail: str):
     with gateway(tmp_path, guardrail) as (port, own, received):
         for format, (path, request_with) in REQUESTS.items():
             received.clear()

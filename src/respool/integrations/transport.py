@@ -47,10 +47,10 @@ _SUFFIXES: Final[Mapping[str, tuple[FormatName, bool]]] = {  # format; True: onl
     "/responses": ("openai-responses", False),
     "/responses/input_tokens": ("openai-responses", True),
 }
-_SUFFIX = re.compile(rf"(?:/deployments/([^/]+))?({'|'.join(map(re.escape, _SUFFIXES))})")
-_GEMINI = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)")
-_VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:raw|streamRaw)Predict")
-_BEDROCK = re.compile(r"/model/(.+)/invoke(?:-with-response-stream)?")
+_SUFFIX = re.compile(rf"(?:/deployments/([^/]+))?({'|'.join(map(re.escape, _SUFFIXES))})\Z")
+_GEMINI = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)\Z")
+_VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:raw|streamRaw)Predict\Z")
+_BEDROCK = re.compile(r"/model/(.+)/invoke(?:-with-response-stream)?\Z")
 _WRAPPER: Final = "generateContentRequest"  # in Gemini's countTokens, around a whole request
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _lock = Lock()
@@ -78,23 +78,18 @@ class _Endpoint(Struct, frozen=True):
 
 def _endpoint_of(path: str) -> _Endpoint | None:
     """The endpoint of a path, behind any base URL; None: its requests are not read."""
-    if found := _last(_SUFFIX, path):
+    if found := _SUFFIX.search(path):
         format, is_count = _SUFFIXES[found[2]]
         is_thread = "/threads/" in path  # of OpenAI's assistants, whose history the server holds
         return None if is_thread else _Endpoint(format, is_count, found[1])
-    if found := _last(_GEMINI, path):
+    if found := _GEMINI.search(path):
         return _Endpoint("gemini", found[2] == "countTokens", unquote(found[1]))
-    if found := _last(_VERTEX, path):
+    if found := _VERTEX.search(path):
         is_count = found[1] == "count-tokens"  # the body names the model
         return _Endpoint("anthropic", is_count, None if is_count else unquote(found[1]))
-    if found := _last(_BEDROCK, path):
+    if found := _BEDROCK.search(path):
         return _Endpoint("anthropic", model=unquote(found[1]))
     return None
-
-
-def _last(pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
-    """The match that ends with the path."""
-    return next((one for one in pattern.finditer(path) if one.end() == len(path)), None)
 
 
 class _Message(Struct, frozen=True):
