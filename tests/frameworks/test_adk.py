@@ -18,6 +18,7 @@ from tests.frameworks.agent_runs import (
     EAGER,
     FOLDING,
     MISSING,
+    SCRIPTS,
     SIGNATURES,
     TOOLS,
     Expanding,
@@ -34,7 +35,6 @@ from tests.integrations.upstream import (
     read_text,
     reads,
     upstream,
-    writes,
 )
 
 pytestmark = pytest.mark.frameworks
@@ -138,24 +138,6 @@ def plain_events(events: list[Any]) -> Any:
 def results(events: list[Any]) -> list[Any]:
     """The results of tools, in order."""
     return [one for event in events for one in event.get_function_responses()]
-
-
-WRITES_AND_READS: list[list[Ask]] = [
-    [
-        ("write_file", {"path": "/w/out.py", "content": read_text(f"/w/out_{at}.py")}),
-        ("read_file", {"path": f"/w/file_{at % 6}.py"}),
-    ]
-    for at in range(8)
-]
-FAILING = [*reads(2), [("read_file", {"path": MISSING}), *reads(1)[0]], *reads(8)]
-SCRIPTS = {
-    "reads": reads(12),
-    "writes": writes(5),
-    "parallel": reads(10, 3),
-    "both": WRITES_AND_READS,
-    "all": writes(4) + reads(8, 2),
-    "failing": FAILING,
-}
 
 
 @cache
@@ -283,9 +265,9 @@ def test_expand_tool(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_loops_are_advised_on_and_refused(wire: str) -> None:
-    script: list[list[Ask]] = [[("read_file", {"path": "/w/file_0.py"})] for _ in range(10)]
+
     plugin = CompactionPlugin(Policy(tools=TOOLS), loops=True)
-    server, events = run(wire, script, None, plugin=plugin)
+    server, events = run(wire, SCRIPTS["loop"], None, plugin=plugin)
     assert server.problems() == []
     texts = [json.dumps(one.response) for one in results(events)]
     assert "respool noticed" not in texts[1]
