@@ -9,15 +9,7 @@ from typing import Any
 
 from respool import Policy, Tool, Tools
 from respool.integrations.shadow import EXPAND_TOOL
-from tests.integrations.upstream import (
-    MARKER,
-    Ask,
-    Upstream,
-    history_of,
-    read_text,
-    reads,
-    writes,
-)
+from tests.integrations.upstream import MARKER, Ask, Upstream, history_of
 
 TOOLS = Tools(
     [
@@ -31,24 +23,6 @@ WIRES = ("anthropic", "chat", "responses", "gemini")
 MISSING = "/w/missing.py"
 SIGNATURES = {"anthropic": b"c2ln", "responses": b"Z0FB", "gemini": b"c2lnbmF0dXJl"}
 CALLS = ('"type": "tool_use"', '"type": "function_call"', '"functionCall"')
-
-
-_FAILING: list[list[Ask]] = [*reads(2), [("read_file", {"path": MISSING}), *reads(1)[0]], *reads(8)]
-SCRIPTS: dict[str, list[list[Ask]]] = {
-    "reads": reads(12),
-    "writes": writes(5),
-    "parallel": reads(10, 3),
-    "both": [  # a write that is superseded, and beside it a read that is not
-        [
-            ("write_file", {"path": "/w/out.py", "content": read_text(f"/w/out_{at}.py")}),
-            ("read_file", {"path": f"/w/file_{at % 6}.py"}),
-        ]
-        for at in range(8)
-    ],
-    "all": writes(4) + reads(8, 2),
-    "failing": _FAILING,
-    "loop": [[("read_file", {"path": "/w/file_0.py"})] for _ in range(10)],
-}
 
 
 class Expanding(list[Any]):

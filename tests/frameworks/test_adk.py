@@ -18,7 +18,6 @@ from tests.frameworks.agent_runs import (
     EAGER,
     FOLDING,
     MISSING,
-    SCRIPTS,
     SIGNATURES,
     TOOLS,
     Expanding,
@@ -27,6 +26,7 @@ from tests.frameworks.agent_runs import (
     judge,
     marks,
 )
+from tests.frameworks.scripts import SCRIPTS
 from tests.integrations.upstream import (
     FINAL,
     MARKER,
@@ -276,20 +276,26 @@ def test_loops_are_advised_on_and_refused(wire: str) -> None:
     assert "error" in results(events)[-1].response
 
 
-def test_loops_know_failed_calls_and_new_input() -> None:
+def test_loops_know_calls_that_raise() -> None:
     def fail(path: str) -> str:
         """Read a file."""
         raise OSError(path)
 
+    plugin = CompactionPlugin(loops=True)
     with pytest.raises(OSError, match="/w/x"):
-        run("chat", [[("fail", {"path": "/w/x"})]], None, plugin=(plugin := loops()), tools=(fail,))
+        run("chat", [[("fail", {"path": "/w/x"})]], None, plugin=plugin, tools=(fail,))
     assert plugin._guard is not None
-    assert not plugin._verdicts
+    assert len(plugin._guard._detectors) == 1
+    assert not plugin._guard._pending
 
 
-def loops() -> CompactionPlugin:
-    """A plugin that detects loops."""
-    return CompactionPlugin(loops=True)
+def test_expand_tool_is_not_put_beside_tools_of_the_provider() -> None:
+    plugin = CompactionPlugin()
+    request = LlmRequest(previous_interaction_id="i")
+    request.config.tools = [types.Tool(google_search=types.GoogleSearch())]
+    asyncio.run(plugin.before_model_callback(callback_context=None, llm_request=request))
+    assert EXPAND_TOOL not in request.tools_dict
+    assert len(request.config.tools) == 1
 
 
 def test_edits_leave_contents_of_the_server_alone() -> None:

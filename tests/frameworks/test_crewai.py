@@ -21,7 +21,6 @@ from tests.frameworks.agent_runs import (
     EAGER,
     FOLDING,
     MISSING,
-    SCRIPTS,
     TOOLS,
     Expanding,
     calls_of,
@@ -29,6 +28,7 @@ from tests.frameworks.agent_runs import (
     judge,
     marks,
 )
+from tests.frameworks.scripts import SCRIPTS
 from tests.integrations.upstream import FINAL, MARKER, Ask, Upstream, read_text, reads, upstream
 
 pytestmark = pytest.mark.frameworks
@@ -225,7 +225,6 @@ def test_loops_are_advised_on_and_refused(wire: str, monkeypatch: pytest.MonkeyP
     assert found[2].startswith(read_text("/w/file_0.py"))
     assert "respool noticed" in found[2]
     assert "value__w_file_0_py" not in found[-1]
-    assert not interceptor._verdicts
 
 
 def test_loops_of_other_models_are_left_alone() -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
-from ..loops import Verdict
 from ..policy import Policy
 from ..pricing import Usage
 from ..providers.gemini.codec import SKIP_SIGNATURE, response_text, response_with_text
@@ -35,7 +34,7 @@ require("google-adk", "2.13.0")
 from google.adk.plugins.base_plugin import BasePlugin  # noqa: E402
 from google.adk.tools.function_tool import FunctionTool  # noqa: E402
 
-_MAX_PENDING: Final = 1000  # requests and calls without an answer yet; others were abandoned
+_MAX_PENDING: Final = 1000  # requests without a response yet; others were abandoned
 _UNSIGNED: Final = SKIP_SIGNATURE.encode()
 _log = logging.getLogger(__name__)
 
@@ -58,6 +57,7 @@ class _Sent(NamedTuple):
 class CompactionPlugin(BasePlugin):
     """Sends the projection of an agent's contents; the events of its session stay whole.
 
+    Put it last in the list, so that other plugins see the contents as they are.
     With `loops` it advises on calls that repeat without a new result, and refuses them in the end.
     """
 
@@ -76,7 +76,6 @@ class CompactionPlugin(BasePlugin):
         self.expand_tool = _expand_tool(self.compactor) if expand else None
         self._guard = LoopGuard(self.compactor.policy.tools) if loops else None
         self._pending: dict[Any, _Sent] = {}
-        self._verdicts: dict[Any, tuple[Verdict, Any]] = {}  # of a call, with its batch
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """A plugin is no callback of an agent: raises WrongUse."""
@@ -87,7 +86,7 @@ class CompactionPlugin(BasePlugin):
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Put the projection in place of the contents."""
-        if self.expand_tool is not None and EXPAND_TOOL not in llm_request.tools_dict:
+        if self.expand_tool is not None and _can_expand(llm_request):
             llm_request.append_tools([self.expand_tool])
         if llm_request.previous_interaction_id:  # the provider keeps the history
             return
@@ -95,7 +94,9 @@ class CompactionPlugin(BasePlugin):
             contents = llm_request.contents
             request, places = _read(llm_request)
             shadow = await self.compactor.shadow_async(request)
-            _keep(self._pending, _key(callback_context), _Sent(shadow, contents, places))
+            while len(self._pending) >= _MAX_PENDING:
+                self._pending.pop(next(iter(self._pending)), None)
+            self._pending[_key(callback_context)] = _Sent(shadow, contents, places)
             llm_request.contents = _changed(contents, shadow, places)
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
             _log.exception("A request could not be compacted; it is sent as it came")
@@ -128,7 +129,7 @@ class CompactionPlugin(BasePlugin):
             _log.warning("The original was refused as well: %s", other)
             self.compactor.failed(again.sent)
             return None
-        _keep(self._pending, key, sent._replace(shadow=again))
+        self._pending[key] = sent._replace(shadow=again)
         return response
 
     # --- loops -----------------------------------------------------------------------------
@@ -144,37 +145,31 @@ class CompactionPlugin(BasePlugin):
         """Refuse a call that only repeats."""
         if self._guard is None:
             return None
-        session = tool_context.session
+        session, call = tool_context.session, tool_context.function_call_id
         batch = session.events[-1].id if session.events else None
-        verdict = self._guard.ask(session.id, tool.name, tool_args, batch=batch)
-        _keep(self._verdicts, tool_context.function_call_id, (verdict, batch))
+        verdict = self._guard.begin(session.id, call, tool.name, tool_args, batch=batch)
         return {"error": verdict.message} if verdict.action == "refuse" else None
 
     async def after_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any
     ) -> dict[str, Any] | None:
         """Record the result of a call, and append advice to it."""
-        response = result if isinstance(result, dict) else {"result": result}
-        verdict = self._tell(tool, tool_args, tool_context, response, bool(response.get("error")))
-        if verdict is None or verdict.action != "advise":
+        if self._guard is None:
             return None
-        return dict(response_with_text(response, with_advice(_text(response), verdict)))
+        response = result if isinstance(result, dict) else {"result": result}
+        session, call, text = tool_context.session, tool_context.function_call_id, _text(response)
+        verdict = self._guard.end(session.id, call, text, bool(response.get("error")))
+        if verdict.action != "advise":
+            return None
+        return dict(response_with_text(response, with_advice(text, verdict)))
 
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: Any
     ) -> None:
         """Record that a call failed."""
-        self._tell(tool, tool_args, tool_context, {"error": str(error)}, True)
-
-    def _tell(
-        self, tool: Any, given: dict[str, Any], context: Any, response: Any, failed: bool
-    ) -> Verdict | None:
-        verdict, batch = self._verdicts.pop(context.function_call_id, (None, None))
-        if self._guard is None or verdict is None or verdict.action == "refuse":
-            return None
-        name, id = tool.name, context.session.id
-        self._guard.tell(id, name, given, _text(response), failed, batch=batch)
-        return verdict
+        if self._guard is not None:
+            session, call = tool_context.session, tool_context.function_call_id
+            self._guard.end(session.id, call, str(error), error=True)
 
 
 def _expand_tool(compactor: FrameworkCompactor) -> FunctionTool:
@@ -185,15 +180,16 @@ def _expand_tool(compactor: FrameworkCompactor) -> FunctionTool:
     return FunctionTool(respool_expand)
 
 
+def _can_expand(llm_request: Any) -> bool:
+    """True if there are functions: Gemini refuses some of its own tools beside them."""
+    tools = llm_request.config.tools or ()
+    has_functions = any(getattr(tool, "function_declarations", None) for tool in tools)
+    return has_functions and EXPAND_TOOL not in llm_request.tools_dict
+
+
 def _key(context: Any) -> tuple[Any, ...]:
     """A model is called once at a time by an agent in a branch of an invocation."""
     return context.session.id, context.invocation_id, context.branch, context.agent_name
-
-
-def _keep(held: dict[Any, Any], key: Any, value: Any) -> None:
-    while len(held) >= _MAX_PENDING:
-        held.pop(next(iter(held)), None)
-    held[key] = value
 
 
 def _usage(used: Any) -> Usage | None:

@@ -10,7 +10,6 @@ import os
 from contextvars import ContextVar
 from typing import Any
 
-from ..loops import Verdict
 from ..policy import Policy
 from ..store import DecisionStore
 from .loop_guard import LoopGuard, with_advice
@@ -56,7 +55,6 @@ class CompactionInterceptor(BaseInterceptor[httpx.Request, httpx.Response]):
         self._wrapping = Wrapping(self.compactor, None, is_own=compactor is None)
         self._decided: ContextVar[Decided | None] = ContextVar("respool_decided", default=None)
         self._guard = LoopGuard(self.compactor.policy.tools) if loops else None
-        self._verdicts: dict[int, Verdict] = {}  # by the arguments' identity: both hooks get them
         if loops:
             register_before_tool_call_hook(self._ask)
             register_after_tool_call_hook(self._tell)
@@ -106,25 +104,22 @@ class CompactionInterceptor(BaseInterceptor[httpx.Request, httpx.Response]):
     # --- loops -----------------------------------------------------------------------------
 
     def _ask(self, context: Any) -> bool | None:
-        """Refuse a call that only repeats."""
-        conversation = self._conversation(context)
+        """Refuse a call that only repeats; both hooks get the same arguments."""
+        conversation, given = self._conversation(context), context.tool_input
         if self._guard is None or conversation is None:
             return None
-        verdict = self._guard.ask(conversation, context.tool_name, context.tool_input)
-        self._verdicts[id(context.tool_input)] = verdict
+        verdict = self._guard.begin(conversation, id(given), context.tool_name, given)
         return False if verdict.action == "refuse" else None
 
     def _tell(self, context: Any) -> str | None:
         """Record the result of a call, and append advice to it or put a refusal in its place."""
-        verdict = self._verdicts.pop(id(context.tool_input), None)
-        conversation = self._conversation(context)
-        if self._guard is None or verdict is None or conversation is None:
+        conversation, text = self._conversation(context), str(context.tool_result or "")
+        if self._guard is None or conversation is None:
             return None
+        failed = text.startswith(_FAILED)
+        verdict = self._guard.end(conversation, id(context.tool_input), text, failed)
         if verdict.action == "refuse":
             return verdict.message
-        text = str(context.tool_result or "")
-        failed = text.startswith(_FAILED)
-        self._guard.tell(conversation, context.tool_name, context.tool_input, text, failed)
         return with_advice(text, verdict) if verdict.action == "advise" else None
 
     def _conversation(self, context: Any) -> str | None:

@@ -15,7 +15,6 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ..loops import Verdict
 from ..policy import Policy
 from ..pricing import Usage
 from ..providers.gemini.codec import SKIP_SIGNATURE
@@ -45,7 +44,6 @@ from strands.hooks import (  # noqa: E402
 from strands.middleware import InvokeModelStage  # noqa: E402
 from strands.plugins import Plugin  # noqa: E402
 
-_MAX_PENDING: Final = 1000  # calls without a result yet; others were abandoned
 _UNSIGNED: Final = base64.b64encode(SKIP_SIGNATURE.encode()).decode()
 _BARE: Final = ({"reasoningContent"}, {"cachePoint"})  # blocks that no message consists of
 _log = logging.getLogger(__name__)
@@ -83,7 +81,6 @@ class CompactionPlugin(Plugin):
         self._guard = LoopGuard(self.compactor.policy.tools) if loops else None
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of conversations, by agent
         self._count = count()
-        self._verdicts: dict[Any, Verdict] = {}  # of calls that were asked for
 
     def init_agent(self, agent: Any) -> None:
         """Add the middleware, and the hooks for loops."""
@@ -139,24 +136,20 @@ class CompactionPlugin(Plugin):
         """Refuse a call that only repeats."""
         if self._guard is None or event.cancel_tool:
             return
-        name, use = self._names[event.agent], event.tool_use
-        verdict = self._guard.ask(name, use["name"], use["input"], batch=_batch(event))
+        agent, use = self._names[event.agent], event.tool_use
+        cycle = event.invocation_state.get("event_loop_cycle_id")
+        call = (agent, use["toolUseId"], use["name"], use["input"])
+        verdict = self._guard.begin(*call, batch=cycle)
         if verdict.action == "refuse":
             event.cancel_tool = verdict.message
-            return
-        while len(self._verdicts) >= _MAX_PENDING:
-            self._verdicts.pop(next(iter(self._verdicts)), None)
-        self._verdicts[name, use["toolUseId"]] = verdict
 
     def _tell(self, event: Any) -> None:
         """Record the result of a call, and append advice to it."""
-        name, use, result = self._names[event.agent], event.tool_use, event.result
-        verdict = self._verdicts.pop((name, use["toolUseId"]), None)
-        if self._guard is None or verdict is None or event.cancel_message:
+        if self._guard is None or event.cancel_message:
             return
+        agent, result = self._names[event.agent], event.result
         failed = result["status"] == "error"
-        given = (use["name"], use["input"], _text(result), failed)
-        self._guard.tell(name, *given, batch=_batch(event))
+        verdict = self._guard.end(agent, event.tool_use["toolUseId"], _text(result), failed)
         if verdict.action == "advise":
             event.result = {**result, "content": [*result["content"], {"text": verdict.message}]}
 
@@ -168,11 +161,6 @@ def _expand_tool(compactor: FrameworkCompactor) -> Any:
     schema = {"json": dict(EXPAND_PARAMETERS)}
     make = strands.tool(name=EXPAND_TOOL, description=EXPAND_DESCRIPTION, inputSchema=schema)
     return make(respool_expand)
-
-
-def _batch(event: Any) -> str | None:
-    found = event.invocation_state.get("event_loop_cycle_id")
-    return None if found is None else str(found)
 
 
 def _usage(used: Mapping[str, Any]) -> Usage:
