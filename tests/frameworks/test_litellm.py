@@ -56,6 +56,7 @@ from respool.integrations.litellm import (  # noqa: E402
 
 SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "frameworks" / "litellm.py"
 WIRES = ("chat", "anthropic", "gemini")
+WAYS = (*((wire, "callback") for wire in WIRES), ("chat", "client"), ("anthropic", "sync"))
 MODELS = {
     "chat": ("openai/gpt-5.2", "/v1"),
     "anthropic": ("anthropic/claude-sonnet-4-5", ""),
@@ -189,8 +190,7 @@ def plain_run(wire: str, script: list[list[Ask]], **options: Any) -> Run:
     return _plain_run(wire, json.dumps(script), **options)
 
 
-@pytest.mark.parametrize("way", ["callback", "client", "sync"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "way"), WAYS)
 def test_edits(wire: str, way: str) -> None:
     plain = plain_run(wire, reads(12))
     run = Run(wire, reads(12), EAGER, way=way)
@@ -211,8 +211,9 @@ def test_edits_of_the_default_policy_rarely_break_the_prefix(wire: str) -> None:
     assert run.server.breaks() <= 3
 
 
-@pytest.mark.parametrize("reasoning", [False, True])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("wire", "reasoning"), [("chat", False), ("anthropic", True), ("gemini", True)]
+)
 def test_drops_superseded_writes(wire: str, reasoning: bool) -> None:
     plain = plain_run(wire, writes(5), reasoning=reasoning)
     run = Run(wire, writes(5), EAGER, reasoning=reasoning)
@@ -220,8 +221,9 @@ def test_drops_superseded_writes(wire: str, reasoning: bool) -> None:
     assert calls_of(run.server.bodies[-1]) < calls_of(plain.server.bodies[-1])
 
 
-@pytest.mark.parametrize("reasoning", [False, True])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("wire", "reasoning"), [("chat", False), ("anthropic", True), ("gemini", True)]
+)
 def test_folds(wire: str, reasoning: bool) -> None:
     plain = plain_run(wire, reads(18), reasoning=reasoning)
     run = Run(wire, reads(18), FOLDING, reasoning=reasoning)
@@ -247,10 +249,7 @@ def test_errors_of_tools(wire: str) -> None:
     assert "No such file" in str(run.server.bodies[3])
 
 
-@pytest.mark.parametrize(
-    ("wire", "way"),
-    [*((wire, "callback") for wire in WIRES), ("chat", "client"), ("anthropic", "sync")],
-)
+@pytest.mark.parametrize(("wire", "way"), WAYS)
 def test_streaming(wire: str, way: str) -> None:
     plain = plain_run(wire, reads(10, 2), stream=True, reasoning=True)
     run = Run(wire, reads(10, 2), FOLDING, way=way, stream=True, reasoning=True)
@@ -282,10 +281,15 @@ def test_stored_history_stays_whole(wire: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wire", "stream"),  # a stream of Gemini is requested after the call has returned
-    [("chat", False), ("chat", True), ("anthropic", False), ("anthropic", True), ("gemini", False)],
+    ("wire", "way", "stream"),  # a stream of Gemini is requested after the call has returned
+    [
+        ("chat", "client", True),
+        ("chat", "sync", False),
+        ("anthropic", "client", False),
+        ("anthropic", "sync", True),
+        ("gemini", "client", False),
+    ],
 )
-@pytest.mark.parametrize("way", ["client", "sync"])
 def test_refused_projection_is_sent_again_as_it_came(wire: str, way: str, stream: bool) -> None:
     plain = plain_run(wire, reads(8), stream=stream)
     run = Run(wire, reads(8), EAGER, way=way, stream=stream, refuse=400)
@@ -296,8 +300,7 @@ def test_refused_projection_is_sent_again_as_it_came(wire: str, way: str, stream
     assert run.adapter.compactor.savings.refused == 1
 
 
-@pytest.mark.parametrize("way", ["callback", "sync"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "way"), WAYS)
 def test_expand_tool(wire: str, way: str) -> None:
     run = Run(wire, Expanding(reads(12)), EAGER, way=way)
     assert run.server.problems() == []

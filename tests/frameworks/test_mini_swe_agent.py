@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,15 @@ import pytest
 from respool import Policy, PolicyError
 from respool.integrations.requirement import MissingFramework, WrongUse, require
 from tests.frameworks.agent_runs import EAGER, FOLDING, SIGNATURES, calls_of, epochs, judge, marks
-from tests.integrations.upstream import FILES, MARKER, Ask, read_text, upstream
+from tests.integrations.upstream import (
+    FILES,
+    MARKER,
+    Ask,
+    Upstream,
+    history_of,
+    read_text,
+    upstream,
+)
 
 pytestmark = pytest.mark.frameworks
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # the list of prices is not fetched
@@ -46,6 +56,15 @@ def cats(turns: int, parallel: int = 1) -> list[list[Ask]]:
         bash(*(f"cat file_{(turn * parallel + at) % FILES}.py" for at in range(parallel)))
         for turn in range(turns)
     ]
+
+
+def breaks(server: Upstream) -> int:
+    """Prefix breaks; LiteLLM writes a result with a cache breakpoint as a block, others as text."""
+    histories = [
+        [re.sub(r'\[{"text": ("(?:[^"\\]|\\.)*"), "type": "text"}\]', r"\1", row) for row in rows]
+        for rows in map(history_of, server.bodies)
+    ]
+    return sum(after[: len(before)] != before for before, after in pairwise(histories))
 
 
 class Run:
@@ -100,7 +119,7 @@ def test_edits(wire: str, tmp_path: Path) -> None:
     plain = Run(tmp_path, wire, cats(12), None)
     run = Run(tmp_path, wire, cats(12), EAGER)
     judge(run.server, plain.server)
-    assert plain.server.breaks() == 0
+    assert breaks(plain.server) == 0
     savings = run.model.compactor.savings
     assert savings.requests == 13
     assert savings.usage.input == sum(len(raw) // 4 for raw in run.server.raw)
@@ -115,20 +134,28 @@ def test_edits_of_the_default_policy_rarely_break_the_prefix(wire: str, tmp_path
     run = Run(tmp_path, wire, cats(24), Policy())
     assert run.server.problems() == []
     assert any(marks(run.server))
-    assert run.server.breaks() <= 3
+    assert breaks(run.server) <= 3
 
 
-@pytest.mark.parametrize("reasoning", [False, True])
 @pytest.mark.parametrize("wire", WIRES)
-def test_drops_and_folds(wire: str, reasoning: bool, tmp_path: Path) -> None:
-    plain = Run(tmp_path, wire, cats(18), None, reasoning=reasoning)
-    run = Run(tmp_path, wire, cats(18), FOLDING, reasoning=reasoning)
+def test_folds(wire: str, tmp_path: Path) -> None:
+    plain = Run(tmp_path, wire, cats(18), None, reasoning=True)
+    run = Run(tmp_path, wire, cats(18), FOLDING, reasoning=True)
     judge(run.server, plain.server)
-    assert run.server.breaks() == epochs(run.server)
+    assert breaks(run.server) == epochs(run.server)
     assert calls_of(run.server.bodies[-1]) < calls_of(plain.server.bodies[-1])
 
 
-test_folds = test_drops_and_folds
+@pytest.mark.parametrize("wire", WIRES)
+def test_drops_superseded_writes(wire: str, tmp_path: Path) -> None:
+    script: list[list[Ask]] = []
+    for turn in range(5):
+        text = read_text(f"/w/out_{turn}.py")
+        script += [bash(f"cat > out.py <<'EOF'\n{text}\nEOF"), *cats(turn + 1)[turn:]]
+    plain = Run(tmp_path, wire, script, None)
+    run = Run(tmp_path, wire, script, EAGER)
+    judge(run.server, plain.server)
+    assert calls_of(run.server.bodies[-1]) < calls_of(plain.server.bodies[-1])
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -191,7 +218,7 @@ def test_expand_by_a_command(tmp_path: Path) -> None:
     first.model.compactor.close()
     run = Run(tmp_path, "chat", [bash(command)], None)
     text = run.agent.messages[3]["extra"]["raw_output"]
-    assert text.strip() in str([message["content"] for message in first.agent.messages[:5]])
+    assert text == first.agent.messages[3]["content"]
 
 
 def test_loops_are_advised_on(tmp_path: Path) -> None:
@@ -203,9 +230,9 @@ def test_loops_are_advised_on(tmp_path: Path) -> None:
         run = Run(tmp_path, "chat", turns, EAGER, config={"loops": True}, runs=runs)
         pairs = zip(run.stored, plain.stored, strict=True)
         advised = [at for at, (one, other) in enumerate(pairs) if one != other]
-        assert advised == [7, 9, 11]
+        assert advised == [7, 11]
         advice = run.stored[7]["content"].removeprefix(plain.stored[7]["content"])
-        assert "cat file_0.py" in advice
+        assert "bash (file_0.py) was called" in advice
 
 
 def test_wrong_use() -> None:

@@ -99,13 +99,11 @@ def _calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _reasoning(message: Mapping[str, Any]) -> Iterator[str]:
+    """Reasoning beside calls; the signature of a call of Gemini is part of the call."""
     found = [block for name in _REASONING_FIELDS for block in message.get(name) or ()]
     found += [block for block in _blocks(message) if block.get("type") in _REASONING_BLOCKS]
     for block in found:
         yield next((str(block[key]) for key in _KEYS if block.get(key)), "unsigned")
-    for call in _calls(message):  # Gemini signs calls
-        if signed := (call.get("provider_specific_fields") or {}).get("thought_signature"):
-            yield str(signed)
 
 
 def _result(message: Mapping[str, Any], change: RowChange) -> dict[str, Any]:

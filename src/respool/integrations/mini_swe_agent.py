@@ -16,7 +16,6 @@ require("mini-swe-agent", "2.4.0")
 
 from minisweagent.models.litellm_model import LitellmModel, LitellmModelConfig  # noqa: E402
 from minisweagent.models.utils.actions_toolcall import BASH_TOOL  # noqa: E402
-
 from pydantic import field_serializer  # noqa: E402
 
 from .litellm import usage_of  # noqa: E402
