@@ -16,9 +16,8 @@ import pytest
 
 from respool import Policy, PolicyError
 from respool.integrations.chat_messages import ChatRequest
-from respool.integrations.request_compactor import unread
 from respool.integrations.requirement import MissingFramework, WrongUse, require
-from respool.integrations.shadow import EXPAND_TOOL, FrameworkCompactor, RowChange, Shadow
+from respool.integrations.shadow import EXPAND_TOOL, FrameworkCompactor
 from respool.pricing import Usage
 from tests.frameworks.agent_runs import (
     EAGER,
@@ -395,32 +394,6 @@ def test_edits_leave_other_messages_the_same_objects() -> None:
     changed = [one for one in found if not any(one is given for given in run.messages)]
     assert 0 < len(changed) < len(found) < len(run.messages)
     assert all(isinstance(one, dict) for one in changed)
-
-
-def test_edits_in_every_place_of_a_message() -> None:
-    function = {"name": "write_file", "arguments": '{"content": "x"}'}
-    calls = [{"id": id, "type": "function", "function": function} for id in ("a", "b")]
-    thought = {"type": "thinking", "thinking": "t", "signature": "s"}
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    cached = {"type": "text", "text": "old", "cache_control": {"type": "ephemeral"}}
-    messages = [
-        {"role": "assistant", "tool_calls": calls, "thinking_blocks": [thought], "content": "x"},
-        {"role": "tool", "tool_call_id": "b", "content": [cached, image]},
-    ]
-    chat = ChatRequest({"model": "claude-sonnet-4-5", "messages": messages})
-    assert chat.shadow_request.rows[0].reasoning == ("s",)
-    change = RowChange(
-        dropped_calls=frozenset({0}), arguments={1: {"content": "y"}}, drops_reasoning=True
-    )
-    shadow = Shadow(chat.shadow_request, unread("test"), {0: change, 1: RowChange(text="new")})
-    assert chat.changed(shadow) == [
-        {
-            "role": "assistant",
-            "tool_calls": [{**calls[1], "function": {**function, "arguments": '{"content":"y"}'}}],
-            "content": "x",
-        },
-        {"role": "tool", "tool_call_id": "b", "content": [{**cached, "text": "new"}, image]},
-    ]
 
 
 def test_wrong_use(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from respool import Policy
+from respool.integrations.requirement import WrongUse
 from tests.frameworks.agent_runs import MISSING, calls_of, judge, marks
 from tests.frameworks.litellm_process import KEY, call, free_port, litellm_proxy
 from tests.integrations.upstream import (
@@ -26,8 +28,11 @@ from tests.integrations.upstream import (
 )
 
 pytestmark = pytest.mark.frameworks
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # the list of prices is not fetched
 pytest.importorskip("litellm")
 pytest.importorskip("apscheduler", reason="litellm is installed without its proxy")
+
+from respool.integrations.litellm import CompactionGuardrail  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -167,50 +172,45 @@ def guardrail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.mark.parametrize(("wire", "model"), WAYS)
 def test_edits(callback: Gateway, guardrail: Gateway, wire: str, model: str) -> None:
-    plain = guardrail.run(wire, model, reads(10))
-    judge(callback.run(wire, model, reads(10)), plain)
-    judge(guardrail.run(wire, model, reads(10), guardrails=["respool"]), plain)
+    plain = guardrail.run(wire, model, reads(8))
+    judge(callback.run(wire, model, reads(8)), plain)
+    judge(guardrail.run(wire, model, reads(8), guardrails=["respool"]), plain)
 
 
-@pytest.mark.parametrize(("wire", "model"), WAYS)
+@pytest.mark.parametrize(("wire", "model"), WAYS[::2])
 def test_drops_superseded_writes(
     callback: Gateway, guardrail: Gateway, wire: str, model: str
 ) -> None:
-    plain = guardrail.run(wire, model, writes(5))
-    server = callback.run(wire, model, writes(5))
+    plain = guardrail.run(wire, model, writes(4))
+    server = callback.run(wire, model, writes(4))
     judge(server, plain)
     assert calls_of(server.bodies[-1]) < calls_of(plain.bodies[-1])
 
 
-@pytest.mark.parametrize(("wire", "model"), [("chat", "gpt"), ("messages", "claude")])
-def test_parallel_and_failed_calls(
-    callback: Gateway, guardrail: Gateway, wire: str, model: str
-) -> None:
-    script = reads(8, 3)
-    script[2] = [("read_file", {"path": MISSING}), *script[2]]
-    plain = guardrail.run(wire, model, script)
-    judge(callback.run(wire, model, script), plain)
+def test_parallel_calls(callback: Gateway, guardrail: Gateway) -> None:
+    plain = guardrail.run("messages", "claude", reads(6, 3))
+    judge(callback.run("messages", "claude", reads(6, 3)), plain)
 
 
 def test_errors_of_tools(callback: Gateway) -> None:
-    script = [[("read_file", {"path": MISSING})], *reads(8)]
-    server = callback.run("chat", "gpt", script)
+    server = callback.run("chat", "gpt", [[("read_file", {"path": MISSING})], *reads(6)])
     assert server.problems() == []
+    assert any(marks(server))
     assert "No such file" in str(server.bodies[1])
 
 
-@pytest.mark.parametrize(("wire", "model"), WAYS)
+@pytest.mark.parametrize(("wire", "model"), WAYS[::2])
 def test_streaming(callback: Gateway, wire: str, model: str) -> None:
     rows: list[dict[str, Any]] = [{"role": "user", "content": "Read the files."}]
-    callback.server.script, callback.server.answered = reads(8), 0
-    for _ in range(8):
+    callback.server.script, callback.server.answered = reads(7), 0
+    for _ in range(7):
         rows += step(wire, json.loads(callback.ask(wire, model, rows)[1]))
     callback.server.received.clear()
     callback.server.raw.clear()
     status, stream = callback.ask(wire, model, rows, stream=True)
     assert status == 200, stream
     assert FINAL.encode() in stream
-    assert marks(callback.server)[0] >= 3
+    assert marks(callback.server)[0] >= 2
     assert callback.server.problems() == []
 
 
@@ -220,7 +220,7 @@ def test_refused_projection_is_sent_again_as_it_came(
     request: pytest.FixtureRequest, guardrail: Gateway, way: str, wire: str, model: str
 ) -> None:
     """By the router's policy: it tries again after a bad request."""
-    script = reads(9)
+    script = reads(7)
     plain = guardrail.run(wire, model, script)
     found: Gateway = request.getfixturevalue(way)
     found.server.refuse = 400
@@ -243,10 +243,11 @@ def test_stored_history_of_the_provider_is_left_alone(callback: Gateway) -> None
     assert callback.server.bodies[0]["input"] == [output]
 
 
-def test_wrong_use_of_a_guardrail_stops_the_proxy(tmp_path: Path) -> None:
-    settings = GUARDRAIL.replace("pre_call", "post_call")
-    with (
-        pytest.raises(pytest.fail.Exception, match="post_call changes no request"),
-        gateway(tmp_path, settings),
-    ):
-        pass
+def test_wrong_use_of_a_guardrail_gets_a_sentence() -> None:
+    """The arguments are those that LiteLLM makes of a configuration."""
+    given = {"guardrail_name": "respool", "default_on": True, "policy": "lean", "api_base": "x"}
+    with pytest.raises(WrongUse, match="post_call changes no request; allowed: pre_call"):
+        CompactionGuardrail(event_hook="post_call", **given)
+    made = CompactionGuardrail(event_hook="pre_call", **given)
+    assert made.compactor.policy.trim_on_arrival
+    assert not Policy().trim_on_arrival

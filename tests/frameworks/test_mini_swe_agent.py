@@ -228,8 +228,8 @@ def test_loops_are_advised_on(tmp_path: Path) -> None:
     plain = Run(tmp_path, "chat", turns, EAGER)
     for runs in (1, 2):
         run = Run(tmp_path, "chat", turns, EAGER, config={"loops": True}, runs=runs)
-        pairs = zip(run.stored, plain.stored, strict=True)
-        advised = [at for at, (one, other) in enumerate(pairs) if one != other]
+        pairs = enumerate(zip(run.stored, plain.stored, strict=True))
+        advised = [at for at, (one, other) in pairs if one["content"] != other["content"]]
         assert advised == [7, 11]
         advice = run.stored[7]["content"].removeprefix(plain.stored[7]["content"])
         assert "bash (file_0.py) was called" in advice

@@ -17,7 +17,6 @@ from tests.frameworks.agent_runs import (
     FOLDING,
     MISSING,
     TOOLS,
-    Expanding,
     epochs,
     judge,
     marks,
@@ -26,6 +25,7 @@ from tests.integrations.upstream import (
     FINAL,
     MARKER,
     Ask,
+    Upstream,
     history_of,
     read_text,
     reads,
@@ -41,6 +41,7 @@ from respool.integrations.smolagents import CompactionModel  # noqa: E402
 SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "frameworks" / "smolagents.py"
 MODELS = ("gpt-5.2", "claude-sonnet-4-5")
 CALLS = "Calling tools:"
+EXPAND: list[Ask] = [(EXPAND_TOOL, {})]
 
 
 @smolagents.tool
@@ -66,6 +67,16 @@ def write_file(path: str, content: str) -> str:
     return f"{len(content)} characters written to {path}"
 
 
+class Asking(list[list[Ask]]):
+    """A script that asks for the original behind the first marker at the provider."""
+
+    server: Upstream
+
+    def __getitem__(self, turn: Any) -> Any:
+        found = super().__getitem__(turn)
+        return [(EXPAND_TOOL, {"ref": self.server.refs()[0]})] if found == EXPAND else found
+
+
 class Run:
     """One run of an agent: what the provider received, and the agent's memory."""
 
@@ -78,9 +89,9 @@ class Run:
         stream: bool = False,
         **options: Any,
     ) -> None:
-        if not isinstance(script, Expanding):
-            script = [*script, [("final_answer", {"answer": FINAL})]]
-        with upstream(script, **options) as self.server:
+        asking = Asking([*script, [("final_answer", {"answer": FINAL})]])
+        with upstream(asking, **options) as self.server:
+            asking.server = self.server
             made: Any = smolagents.OpenAIModel(
                 model,
                 f"{self.server.url}/v1",
@@ -90,10 +101,8 @@ class Run:
             tools = [read_file, write_file]
             if policy is not None:
                 made = CompactionModel(made, policy)
-                tools += [made.expand_tool]
-            if isinstance(script, Expanding):
-                script.server = self.server
-                script.append([("final_answer", {"answer": FINAL})])
+                # The tool's description, which names a marker, is part of the system prompt.
+                tools += [made.expand_tool] if EXPAND in script else []
             self.model = made
             self.agent = smolagents.ToolCallingAgent(
                 tools, made, stream_outputs=stream, verbosity_level=-1, max_steps=99
@@ -104,12 +113,13 @@ class Run:
     @property
     def stored(self) -> str:
         """All that the agent remembers, its requests too, without the system prompt."""
-        requests = [step.model_input_messages[1:] for step in self.agent.memory.steps[1:]]
-        rows = [*self.agent.write_memory_to_messages()[1:], *sum(requests, [])]
+        rows = self.agent.write_memory_to_messages()[1:]
+        for step in self.agent.memory.steps[1:]:
+            rows += step.model_input_messages[1:]
         return json.dumps([[str(row.role), row.content] for row in rows])
 
 
-def calls_of(server: Any) -> int:
+def calls_of(server: Upstream) -> int:
     """The number of steps with calls in the last request; they are texts."""
     return "".join(history_of(server.bodies[-1])[1:]).count(CALLS)
 
@@ -149,8 +159,9 @@ def test_folds() -> None:
 
 def test_parallel_calls() -> None:
     plain = Run(reads(10, 3), None)
-    run = Run(reads(10, 3), FOLDING)
+    run = Run(reads(10, 3), EAGER)
     judge(run.server, plain.server)
+    assert run.stored == plain.stored
 
 
 def test_errors_of_tools() -> None:
@@ -186,13 +197,12 @@ def test_refused_projection_is_sent_again_as_it_came(stream: bool) -> None:
     plain = Run(reads(8), None, stream=stream)
     run = Run(reads(8), EAGER, stream=stream, refuse=400)
     assert len(run.server.refused) == 1
-    rest = [body["messages"][1:] for body in run.server.bodies]
-    assert rest == [body["messages"][1:] for body in plain.server.bodies]
+    assert run.server.bodies == plain.server.bodies
     assert run.model.compactor.savings.refused == 1
 
 
 def test_expand_tool() -> None:
-    run = Run(Expanding(reads(12)), EAGER)
+    run = Run([*reads(12), EXPAND], EAGER)
     assert run.server.problems() == []
     assert EXPAND_TOOL in str(run.server.bodies[0]["tools"])
     step = run.agent.memory.steps[-2]

@@ -76,7 +76,7 @@ class ChatRequest:
 
 
 def _row(message: Mapping[str, Any]) -> Row:
-    role = _ROLES.get(message["role"], "user")
+    role: Role = _ROLES.get(message["role"], "user")
     text = "\n".join(block["text"] for block in _blocks(message) if block.get("type") == "text")
     if role == "tool":
         return Row(role=role, text=text, call_id=message.get("tool_call_id") or "")
@@ -90,7 +90,7 @@ def _row(message: Mapping[str, Any]) -> Row:
 
 
 def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = message.get("content") or []
+    content: Any = message.get("content") or []
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 

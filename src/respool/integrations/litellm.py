@@ -93,6 +93,7 @@ class _Calls:
         self._compactor = compactor
         self._sent: OrderedDict[str, _Sent] = OrderedDict()  # by call
         self._refused: OrderedDict[bytes, _Sent] = OrderedDict()  # what to send instead
+        self._has_warned = False
 
     async def compact(self, arguments: dict[str, Any], call_type: object) -> dict[str, Any]:
         """Put the projection into the arguments of a call."""
@@ -122,7 +123,9 @@ class _Calls:
         model = given.get("model") or getattr(arguments.get("litellm_logging_obj"), "model", "")
         format = _FORMATS[name]
         if "messages" not in given and "input" not in given:
-            _log.warning("Give messages= or input= by name: LiteLLM hides others from callbacks.")
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("Give messages= or input= by name: callbacks see no other arguments.")
             return None
         if format == "openai-chat":
             chat = read_chat({**given, "model": model})
