@@ -311,10 +311,11 @@ def test_refused_request_of_a_callback_is_sent_as_it_came_when_it_comes_again() 
     history = plain_run("chat", reads(8)).messages[:-1]
     litellm.callbacks = [adapter := CompactionLogger(EAGER)]
 
-    async def ask(url: str) -> Any:
+    async def ask(url: str, image: str = "AAAA") -> Any:
+        picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}
         return await litellm.acompletion(
             model="openai/gpt-5.2",
-            messages=history,
+            messages=[{"role": "user", "content": [picture]}, *history],
             api_base=f"{url}/v1",
             api_key="k",
             tools=FUNCTIONS,
@@ -324,13 +325,15 @@ def test_refused_request_of_a_callback_is_sent_as_it_came_when_it_comes_again() 
     with upstream([], refuse=400) as server:
         with pytest.raises(litellm.BadRequestError):
             asyncio.run(ask(server.url))
-        answer = asyncio.run(ask(server.url))
+        answer = asyncio.run(ask(server.url, "BBBB"))  # decided alike, but another request
         again = asyncio.run(ask(server.url))
     assert answer.choices[0].message.content == again.choices[0].message.content == FINAL
     assert len(server.refused) == 1
     assert adapter.compactor.savings.refused == 1
-    assert server.bodies[0] == server.bodies[1]
-    assert len(server.bodies[0]["messages"]) == len(history)
+    assert server.bodies[0]["messages"][1:] == server.bodies[1]["messages"][1:]
+    assert "base64,BBBB" in str(server.bodies[0])
+    assert "base64,AAAA" in str(server.bodies[1])
+    assert len(server.bodies[0]["messages"]) == 1 + len(history)
 
 
 def test_edits_of_requests_to_other_endpoints() -> None:
@@ -365,8 +368,16 @@ def test_edits_of_requests_to_other_endpoints() -> None:
 
     with upstream([]) as server:
         asyncio.run(ask(server.url))
+        litellm.responses(
+            input=items,
+            tools=[definition],
+            model="openai/gpt-5.2",
+            api_base=f"{server.url}/v1",
+            api_key="k",
+        )
     assert server.problems() == []
-    assert adapter.compactor.savings.requests == 4
+    assert adapter.compactor.savings.requests == 5
+    assert adapter.compactor.savings.usage.output >= 4 * 5
     assert all(found >= 3 for found in marks(server))
     assert MARKER not in str([items, messages])
     assert [path for path, _ in server.received] == [
@@ -374,6 +385,7 @@ def test_edits_of_requests_to_other_endpoints() -> None:
         "/v1/responses",
         "/v1/messages",
         "/v1/messages",
+        "/v1/responses",
     ]
 
 

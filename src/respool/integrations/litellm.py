@@ -97,9 +97,8 @@ class _Calls:
 
     async def compact(self, arguments: dict[str, Any], call_type: object) -> dict[str, Any]:
         """Put the projection into the arguments of a call."""
-        name = _name(call_type)
-        id = arguments.get("litellm_call_id")
-        known = self._sent.get(str(id))
+        name, id = _name(call_type), str(arguments.get("litellm_call_id"))
+        known = self._sent.get(id)
         # A call inside a call: LiteLLM translated what was decided on for another endpoint.
         if name not in _FORMATS or (known is not None and known.call_type != name):
             return arguments
@@ -107,14 +106,14 @@ class _Calls:
             sent = await self._decide(arguments, name)
             if sent is None:
                 return arguments
-            if self._refused:
-                sent = self._refused.pop(sent.digest, sent)
+            if self._refused and (again := self._refused.pop(sent.digest, None)) is not None:
+                sent = _Sent(name, sent.given, again.outgoing, sent.chat, again.shadow)
             made = {**arguments, **sent.fields()}
         except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
             _log.exception("A request could not be compacted; it is sent as it came")
             return arguments
-        _remember(self._sent, str(id), sent)
-        if arguments.get("stream"):  # the end of a stream is told too late
+        _remember(self._sent, id, sent)
+        if arguments.get("stream") or name == "responses":  # the response is told late, or never
             self._compactor.accepted(sent.outgoing)
         return made
 
@@ -217,6 +216,12 @@ class CompactionLogger(CustomLogger):
     ) -> None:
         """After a provider's error."""
         self._calls.refused(request_data, exception)
+
+    def log_success_event(
+        self, kwargs: Mapping[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        """After `responses()`, the one synchronous function with a hook."""
+        self._calls.used(kwargs, response_obj)
 
     async def async_log_success_event(
         self, kwargs: Mapping[str, Any], response_obj: Any, start_time: Any, end_time: Any
