@@ -25,7 +25,7 @@ FOLDING = EAGER.replace(budget=30_000, passes=("fold_exchanges",))
 WIRES = ("anthropic", "chat", "responses", "gemini")
 MISSING = "/w/missing.py"
 SIGNATURES = {"anthropic": b"c2ln", "responses": b"Z0FB", "gemini": b"c2lnbmF0dXJl"}
-CALLS = ('"type": "tool_use"', '"type": "function_call"', '"functionCall"')
+CALLS = ('"type": "tool_use"', '"type": "function_call"', '"functionCall"', '"function_call": {')
 
 
 class Expanding(list[Any]):
