@@ -242,3 +242,27 @@ def test_wrong_policies_get_a_sentence(given: object, named: str) -> None:
         RequestCompactor(given)  # pyright: ignore[reportArgumentType]
     with pytest.raises(PolicyError, match="seconds"):
         RequestCompactor(deadline=0)
+
+
+def test_a_cache_that_the_usage_shows_is_not_broken_at_every_turn() -> None:
+    """Frameworks often set cache breakpoints behind the hook, where rows do not show them."""
+
+    policy = Policy(passes=("stub_results",), keep_exchanges=1, miss_penalty=0)
+
+    def times_changed(usage: Usage) -> int:
+        compactor = FrameworkCompactor(policy)
+        rows, seen, changed = [Row(role="user", text="Read.")], {}, 0
+        for turn in range(30):
+            rows += read(turn, parallel=1)
+            request = ShadowRequest(rows=list(rows), model="claude-sonnet-4-5")
+            shadow = compactor.shadow(request)
+            changed += any(shadow.of(at) != change for at, change in seen.items())
+            seen = {at: shadow.of(at) for at in range(len(rows))}
+            compactor.accepted(shadow.sent)
+            compactor.used(shadow.sent, usage)
+        return changed
+
+    uncached = times_changed(Usage(input=50_000, output=5))
+    cached = times_changed(Usage(input=10, cache_read=40_000, cache_write=10_000, output=5))
+    assert uncached >= 6
+    assert cached < 0.75 * uncached
