@@ -36,7 +36,12 @@ from tests.test_source_presets import rfc_session, summaries
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
 EAGER = Policy(
-    cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=("cap_results",)
+    cap_chars=1_000,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    passes=("cap_results",),
+    keep_exchanges=0,
 )
 
 
@@ -139,7 +144,9 @@ def test_reports_are_equal_or_not_by_what_they_tell() -> None:
     asked = long_session("anthropic", 9, result=3_000)
     one, same = (respool.compact(asked, memo=None).report for _ in range(2))
     other = respool.compact(
-        asked, policy=Policy(cap_chars=300, eager=True, reevaluate_tokens=1), memo=None
+        asked,
+        policy=Policy(cap_chars=300, eager=True, reevaluate_tokens=1, keep_exchanges=0),
+        memo=None,
     ).report
     assert one == same
     assert not one != same  # noqa: SIM202 - a Struct has another one of its own
@@ -414,7 +421,9 @@ def expand(text: str = TEXT, **asked: Any) -> str:
 @settings(max_examples=examples(30))
 def test_the_original_comes_back_exactly(format: str, said: str) -> None:
     whole = request(format, "go", [Exchange(said, id="a")], [Exchange("ok", id="b")])
-    policy = Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+    policy = Policy(
+        cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+    )
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     for one in out.report.edits:
         assert respool.expand(one.original, out) == said  # type: ignore[union-attr]

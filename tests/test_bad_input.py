@@ -98,7 +98,9 @@ def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
     out = respool.compact(
         odd.encode(),
         format=format,
-        policy=Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True),
+        policy=Policy(
+            cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+        ),
     )
     assert len(out.report.edits) == 1
     assert b"7" * 400 in out.request
@@ -110,7 +112,9 @@ def test_numbers_of_python_that_json_has_not() -> None:
     history["messages"][1]["content"][0]["input"] = {"x": float("nan"), "s": "\ud800", "n": 10**400}
     out = respool.compact(
         history,
-        policy=Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True),
+        policy=Policy(
+            cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+        ),
     )
     assert len(out.report.edits) == 1
     assert out.request["messages"][1] is history["messages"][1]

@@ -30,7 +30,7 @@ from tests.support.client_requests import (
 )
 from tests.support.formats import FIELD
 
-AT_ONCE = respool.Policy(eager=True, passes=("tidy_results", "cap_results"))
+AT_ONCE = respool.Policy(eager=True, passes=("tidy_results", "cap_results"), keep_exchanges=0)
 CAP = AT_ONCE.cap_chars or 0
 clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 

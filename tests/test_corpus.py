@@ -33,10 +33,14 @@ Shard = tuple[str, int, int]
 
 POLICIES = {
     "default": Policy(),
-    "eager": Policy(cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.1, eager=True),
+    "eager": Policy(
+        cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.1, eager=True, keep_exchanges=0
+    ),
     **{name: Policy.preset(name) for name, values in PRESETS.items() if values},
 }
-EAGEREST = Policy(cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+EAGEREST = Policy(
+    cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+)
 COLD = 20  # every so many requests, and the last one, are compacted cold as well
 
 # Records that went into no request: what a program noted for itself, and answers that never came.

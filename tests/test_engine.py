@@ -22,7 +22,12 @@ from tests.support.fallback import apply_known_edits, restore_original
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 
 EAGER_POLICY = respool.Policy(
-    cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
+    cap_chars=500,
+    eager=True,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    passes=("cap_results",),
+    keep_exchanges=0,
 )
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(6)]

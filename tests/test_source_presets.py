@@ -59,6 +59,7 @@ EVERYTHING = Policy(
     eager=True,
     reevaluate_tokens=1,
     reevaluate_ratio=0.0,
+    keep_exchanges=0,
 )
 sources = pytest.mark.parametrize("preset", SOURCES)
 
@@ -349,6 +350,7 @@ def test_the_last_result_stays_verbatim_when_it_was_seen(format: str):
         eager=True,
         reevaluate_tokens=1,
         reevaluate_ratio=0.0,
+        keep_exchanges=0,
     )
     _, seen = results(format, respool.compact(body, format=format, policy=usual).request)
     assert seen != BIG, "respool's own rule: what was seen may be clipped"

@@ -41,7 +41,7 @@ POLICIES: dict[str, Policy] = {
     "default": Policy(),
     **{name: Policy.preset(name) for name in PRESETS if Policy.preset(name) != Policy()},
     "tight, folding": Policy.preset("tight").replace(budget=16_000),
-    "keen": Policy(miss_penalty=0.0, reevaluate_tokens=1, reevaluate_ratio=0.0),
+    "keen": Policy(miss_penalty=0.0, reevaluate_tokens=1, reevaluate_ratio=0.0, keep_exchanges=0),
 }
 CASES = (*FORMATS, "anthropic, marked", "anthropic, bound")
 

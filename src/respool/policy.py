@@ -40,14 +40,21 @@ _EVERY_REQUEST_SETTINGS: Final[Mapping[str, object]] = {
     "eager": True,
     "reevaluate_tokens": 1,
     "reevaluate_ratio": 0.0,
-    "line_number_interval": 1,
+    "keep_exchanges": 0,
+}
+# Settings that change what a model sees of a new result, and cut recent ones.
+_LEAN_SETTINGS: Final[Mapping[str, object]] = {
+    "trim_on_arrival": True,
+    "strip_decoration": True,
+    "line_number_interval": 5,
+    "keep_exchanges": 0,
 }
 # Differences from the defaults. The first three are points on the frontier in docs/how/presets.md;
 # the others reproduce the methods of other projects, which that page lists.
 PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "safe": {},
-    "lean": {"trim_on_arrival": True},
-    "tight": {"trim_on_arrival": True, "budget": 120_000},
+    "lean": _LEAN_SETTINGS,
+    "tight": {**_LEAN_SETTINGS, "budget": 120_000},
     "codetether": {
         "passes": (
             "old_reasoning",
@@ -252,8 +259,8 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "keep_exchanges",
         _COUNT_ALLOWED,
-        "Latest seen exchanges that passes by age leave alone. None by default: the forecast is a "
-        "better guide than age.",
+        "Latest seen exchanges that stay whole, unless a limit is exceeded. Agents work with the "
+        "latest results; keeping six of them costs little.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
     SettingSpec(
@@ -326,10 +333,19 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
         boolean,
     ),
     SettingSpec(
+        "strip_decoration",
+        BOOLEAN_ALLOWED,
+        "Leave out of new results what tools add to their lines: padding before line numbers, "
+        "notes of a shell tool, the path that search hits repeat; and trailing blanks, repeated "
+        "lines (counted) and blank lines. Off by default: a new result arrives as it is but for "
+        "colour codes, redrawn lines and text that stands further up.",
+        boolean,
+    ),
+    SettingSpec(
         "line_number_interval",
         _TOKENS_ALLOWED,
         "Interval of the line numbers that stay where a reading tool puts one before each line; 1 "
-        "keeps all. By default every fifth: the others follow from these.",
+        "keeps all, as by default. With 5 every fifth stays, from which the others follow.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
@@ -424,7 +440,7 @@ class Policy:
     passes: Sequence[str | Pass] | None = None
     repair: bool = True
     counter: CounterName = "auto"
-    keep_exchanges: int = 0
+    keep_exchanges: int = 6
     keep_messages: int = 0
     keep_calls: int = 0
     keep_reasoning_messages: int | None = None
@@ -435,7 +451,8 @@ class Policy:
     pin_calls: Sequence[str] = ()
     errors_verbatim: bool = True
     trim_on_arrival: bool = False
-    line_number_interval: int = 5
+    strip_decoration: bool = False
+    line_number_interval: int = 1
     trim_kinds: Sequence[str] | None = None
     budget: int | None = None
     fold_over_chars: int | None = None

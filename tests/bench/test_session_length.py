@@ -159,6 +159,7 @@ def test_what_is_gone_is_missed() -> None:
         reevaluate_ratio=0.0,
         errors_verbatim=False,
         eager=True,
+        keep_exchanges=0,
     )
     follower = followed(chained([session("loom"), session("spool")]), policy)
     point, missing = point_at(follower, 0)

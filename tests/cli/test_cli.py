@@ -98,7 +98,11 @@ class TestCompact:
         assert result.exit_code == 0
         assert result.stderr == ""
         policy = respool.Policy(
-            cap_chars=2_000, reevaluate_tokens=100, reevaluate_ratio=0.0, eager=True
+            cap_chars=2_000,
+            reevaluate_tokens=100,
+            reevaluate_ratio=0.0,
+            eager=True,
+            keep_exchanges=0,
         )
         assert (
             result.stdout_bytes == respool.compact(load_example(), policy=policy, memo=None).request

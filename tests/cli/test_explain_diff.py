@@ -187,7 +187,11 @@ def test_what_was_dropped_can_be_got_back_by_what_is_told(format: str) -> None:
     options = ("--set", "passes=superseded_writes", "--format", format)
     shown = explain(*options, data=data)
     policy = Policy(
-        reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=("superseded_writes",)
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        eager=True,
+        passes=("superseded_writes",),
+        keep_exchanges=0,
     )
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert len(out.originals) == 2

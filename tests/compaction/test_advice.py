@@ -33,7 +33,12 @@ formats = pytest.mark.parametrize("format", FORMATS)
 SAME = "\n".join(f"line {number} of what the tool printed" for number in range(40))
 ADVISING = Policy(passes=(), advise=True)
 STUBBING = Policy(
-    passes=(stub_seen,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, advise=True
+    passes=(stub_seen,),
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    advise=True,
+    keep_exchanges=0,
 )
 
 
@@ -243,7 +248,12 @@ def test_it_is_put_behind_a_tidied_result(format: str) -> None:
 @formats
 def test_it_goes_with_its_exchange(format: str) -> None:
     policy = Policy(
-        passes=(drop_all,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, advise=True
+        passes=(drop_all,),
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        eager=True,
+        advise=True,
+        keep_exchanges=0,
     )
     out = run(format, *repeats(3), [Exchange("x", id="o")], policy=policy)
     assert results(format, out.request) == ["x"]
@@ -256,7 +266,12 @@ def test_it_goes_with_what_is_folded(format: str) -> None:
     steps = [*repeats(30), *([Exchange(f"{SAME}{n}", id=f"o{n}")] for n in range(10))]
     passes = ("fold_exchanges",)
     policy = Policy(
-        passes=passes, budget=8_000, reevaluate_tokens=1, reevaluate_ratio=0.0, advise=True
+        passes=passes,
+        budget=8_000,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        advise=True,
+        keep_exchanges=0,
     )
     out = run(format, *steps, policy=policy)
     assert any(edit.reason == "folded" for edit in out.report.edits)

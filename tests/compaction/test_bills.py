@@ -223,7 +223,9 @@ def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
         request = CLIENTS["the newest message"](messages[:end]) | {"model": "claude-opus-4-8"}
         out = respool.compact(
             request,
-            policy=Policy(reevaluate_tokens=1_500, reevaluate_ratio=0.02, miss_penalty=1.0),
+            policy=Policy(
+                reevaluate_tokens=1_500, reevaluate_ratio=0.02, miss_penalty=1.0, keep_exchanges=0
+            ),
             memo=memo,
         )
         cache.bill(out.request)
@@ -263,7 +265,8 @@ def test_marks_that_a_gateway_sets_are_a_fact() -> None:
     assert first is not None
     known = respool.Facts(breakpoints=((first, "behind"),))
     told, untold = (
-        ratio(requests, Policy(), 1_024, facts=one, sent=behind) for one in (known, None)
+        ratio(requests, Policy(keep_exchanges=0), 1_024, facts=one, sent=behind)
+        for one in (known, None)
     )
     assert told < 0.7 < 0.9 < untold
 

@@ -28,7 +28,7 @@ from respool.policy import Policy
 from respool.transcript import Part, PartKind, Ref, Speaker, Transcript, TranscriptIndex
 from tests.support.formats import Exchange, request
 
-EAGER = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+EAGER = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0)
 
 
 def part(

@@ -72,7 +72,12 @@ def cut_old(view: View, policy: Policy) -> Iterator[Offer]:
 
 
 PRICED = Policy(
-    cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0, passes=(cut_once,)
+    cap_chars=None,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    miss_penalty=0.0,
+    passes=(cut_once,),
+    keep_exchanges=0,
 )
 # Four results stay; what a cut saves pays for all that is written again only behind a large one.
 KEEP = 4
@@ -161,12 +166,11 @@ def test_only_single_lines_wait_on_once_they_were_edited(
     edit = [Exchange("Done.", tool="Edit", id="b", args=changed)]
     body = request(format, "go", read, step(0), edit, *map(step, range(1, 6)))
     facts = Facts(cold=frozenset({prefix(format, body)}))
-    out = compact(format, body, DEAR.replace(passes=(cut_first(reason),)), facts)
+    policy = DEAR.replace(passes=(cut_first(reason),), keep_exchanges=0)
+    out = compact(format, body, policy, facts)
     assert cut_results(format, body, out.request) == cut
     before = request(format, "go", read, step(0))
-    assert folded(
-        format, before, DEAR.replace(passes=(cut_first(reason),))
-    ).state.evaluation.waiting
+    assert folded(format, before, policy).state.evaluation.waiting
 
 
 @formats
@@ -237,7 +241,9 @@ def forecasting(is_needed: Callable[[int, int], bool]) -> type:
 @formats
 def test_a_window_lowers_the_limit_from_its_prefix_on(format: str) -> None:
     # OpenAI's models have their own, larger ones.
-    policy = Policy(passes=("fold_exchanges",), reevaluate_tokens=1, reevaluate_ratio=0.0)
+    policy = Policy(
+        passes=("fold_exchanges",), reevaluate_tokens=1, reevaluate_ratio=0.0, keep_exchanges=0
+    )
     window = 8_000
     at = prefix(format, grown(format, 20))
     facts = Facts(windows=((at, window),))
@@ -666,7 +672,7 @@ DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
 @pytest.mark.parametrize("case", DUE)
 def test_when_an_evaluation_is_due(case: str) -> None:
     known, limits, due = DUE[case]
-    policy = Policy(reevaluate_tokens=100, reevaluate_ratio=0.1)
+    policy = Policy(reevaluate_tokens=100, reevaluate_ratio=0.1, keep_exchanges=0)
     context = context_with(policy, limits=limits, head=0)
     about: dict[str, Any] = {"tokens__estimated_total": 1_000} | known
     assert window.is_due(state_with(**about), context) is due

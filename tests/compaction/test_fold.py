@@ -32,7 +32,9 @@ from tests.support.states import state_with
 formats = pytest.mark.parametrize("format", FORMATS)
 LONG = "\n".join(f"line {number} of what the tool printed" for number in range(200))
 CAP = 1_000
-EAGER = Policy(cap_chars=CAP, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+EAGER = Policy(
+    cap_chars=CAP, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+)
 NO_FACTS = Facts()
 
 
@@ -190,7 +192,9 @@ def test_system_messages_are_protected_wherever_they_stand(format: str) -> None:
         format,
         whole,
         passes=(watch,),
-        policy=Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, repair=False),
+        policy=Policy(
+            reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, repair=False, keep_exchanges=0
+        ),
     )
     view = watch.views[-1]
     told = [at for at, part in enumerate(view.transcript.parts) if part.speaker == "system"]
@@ -279,7 +283,7 @@ def test_when_an_evaluation_is_due(case: str) -> None:
 
 
 def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_else_came() -> None:
-    policy = Policy(cap_chars=CAP, reevaluate_tokens=500, reevaluate_ratio=0.1)
+    policy = Policy(cap_chars=CAP, reevaluate_tokens=500, reevaluate_ratio=0.1, keep_exchanges=0)
     opening = [*exchanges("short"), "go on"]
     assert clipped("anthropic", request("anthropic", "go", *opening), policy) == [False]
     steps = [*opening, *exchanges(LONG * 5)]
@@ -306,7 +310,11 @@ def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -
     with monkeypatch.context() as patch:
         patch.setattr(respool.compaction.fold, "evaluate", counted)
         policy = Policy(
-            cap_chars=500, reevaluate_tokens=2_000, reevaluate_ratio=0.1, passes=("cap_results",)
+            cap_chars=500,
+            reevaluate_tokens=2_000,
+            reevaluate_ratio=0.1,
+            passes=("cap_results",),
+            keep_exchanges=0,
         )
         model = "claude-opus-5-5"  # whose window holds all of it
         session = long_session("anthropic", exchanges_, result=result, model=model)

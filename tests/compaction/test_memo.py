@@ -20,7 +20,7 @@ from respool.passes.base import View
 from tests.laws.sessions import long_session
 
 SESSION = long_session("anthropic", 30, result=800)
-POLICY = Policy(cap_chars=300, eager=True)
+POLICY = Policy(cap_chars=300, eager=True, keep_exchanges=0)
 
 
 def grown(count: int) -> dict[str, Any]:
@@ -310,7 +310,12 @@ def test_what_another_branch_does_meanwhile_changes_nothing() -> None:
             assert len(view.ledger.uses) > noted, "it came too late, so this shows nothing"
         return iter(())
 
-    policy = Policy(passes=(meanwhile, "keep_lines"), reevaluate_tokens=1, reevaluate_ratio=0.0)
+    policy = Policy(
+        passes=(meanwhile, "keep_lines"),
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        keep_exchanges=0,
+    )
     respool.compact(start, policy=policy, memo=memo)
     rival = Thread(target=respool.compact, args=(other,), kwargs={"policy": policy, "memo": memo})
     others.append(rival)

@@ -682,6 +682,7 @@ def test_what_was_encoded_is_remembered(
         reevaluate_ratio=0.0,
         eager=True,
         passes=("cap_results",),
+        keep_exchanges=0,
     )
     memo, counts = Memo(), []
     encode_like = bytes_body.encode_like
@@ -715,9 +716,16 @@ def test_an_empty_history_comes_back_as_it_is(format: str) -> None:
 
 
 POLICY = respool.Policy(
-    cap_chars=300, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
+    cap_chars=300,
+    eager=True,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    passes=("cap_results",),
+    keep_exchanges=0,
 )
-PLANNED = respool.Policy(reevaluate_tokens=500, reevaluate_ratio=0.05, miss_penalty=2.0)
+PLANNED = respool.Policy(
+    reevaluate_tokens=500, reevaluate_ratio=0.05, miss_penalty=2.0, keep_exchanges=0
+)
 MODEL = {"anthropic": "claude-opus-4-5"}
 
 

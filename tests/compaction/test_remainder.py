@@ -16,7 +16,11 @@ from respool.policy import Policy
 from tests.support.coding_sessions import bash, done, edit, lines, read
 from tests.support.formats import FORMATS, request
 
-NOW: dict[str, Any] = {"reevaluate_tokens": 1, "reevaluate_ratio": 0.0}
+NOW: dict[str, Any] = {
+    "reevaluate_tokens": 1,
+    "reevaluate_ratio": 0.0,
+    "keep_exchanges": 0,
+}
 PATIENT = Policy(**NOW, miss_penalty=100.0)  # nothing is sure enough to pay
 WORDS = ("weft", "warp", "shuttle", "heddle")
 TEXTS = {word: "\n".join(f"{word}_{n} = weave({n * 7})" for n in range(200)) for word in WORDS}
@@ -46,8 +50,9 @@ def test_what_waits_is_what_eager_takes(format: str) -> None:
 def test_what_waits_is_counted_beyond_the_edits_in_force() -> None:
     """The numbers of these lines are taken out at once; the offers that wait take the rest."""
     reads = [[read(f"/w/{word}.py", lines(1, 200, word), word)] for word in WORDS]
-    patient = report(*reads, done(), policy=PATIENT)
-    eager = report(*reads, done(), policy=PATIENT.replace(eager=True))
+    thin = PATIENT.replace(line_number_interval=5)
+    patient = report(*reads, done(), policy=thin)
+    eager = report(*reads, done(), policy=thin.replace(eager=True))
     assert len(patient.edits) == len(WORDS)
     assert patient.remainder.offer_tokens == eager.tokens_saved - patient.tokens_saved > 1_000
     left = patient.remainder
@@ -70,7 +75,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], set[tuple[str, str]], str]] = 
     "no results": ([], NOW, set(), "there are no tool results in it"),
     "short": (
         [[bash("ls", "a b", "l")], done()],
-        {},
+        {"keep_exchanges": 0},
         {("early", ""), ("unseen", "what the model has not seen yet")},
         "1 result, 1 token, is not looked at yet: that is done whenever 5,000 new tokens have",
     ),
@@ -116,6 +121,15 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], set[tuple[str, str]], str]] = 
         NOW,
         {("spent", ""), ("unseen", "what the model has not seen yet")},
         "1 result, 1 token, holds nothing that may go",
+    ),
+    "kept whole": (
+        [*READS, done()],
+        {**NOW, "keep_exchanges": 6},
+        {
+            ("protected", "the latest messages and calls"),
+            ("unseen", "what the model has not seen yet"),
+        },
+        "are protected: the latest messages and calls (4)",
     ),
     "no passes": ([*READS, done()], {"passes": ()}, set(), "no pass is switched on"),
 }  # fmt: skip

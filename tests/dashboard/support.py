@@ -24,7 +24,12 @@ from tests.proxy.sockets import ReceivedRequest, Reply, all_to, ask, post, upstr
 from tests.support.formats import Exchange, request
 
 EAGER_POLICY = respool.Policy(
-    cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
+    cap_chars=500,
+    eager=True,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    passes=("cap_results",),
+    keep_exchanges=0,
 )
 KEY = "sk-ant-a-key-that-nobody-may-see"
 MODEL = "claude-sonnet-4-5"

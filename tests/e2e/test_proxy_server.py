@@ -29,7 +29,7 @@ wires = pytest.mark.parametrize("format", WIRES)
 MARGIN = 8  # tokens: what opens the answer, and the one that came of it
 SOON = 10.0
 WAITING = respool.Policy(
-    reevaluate_tokens=1_000_000
+    reevaluate_tokens=1_000_000, keep_exchanges=0
 )  # nothing is edited of so short a history, but for a limit
 WORDS = 16  # tokens of a streamed answer
 LENGTH = {"openai-responses": "max_output_tokens"}

@@ -31,7 +31,12 @@ AGAIN = (
 REMOVED = f"The following tools are no longer available. Do not call them:\n{NAME}\n"
 ROWS = "\n".join(f"row {number} of what the tool printed" for number in range(200))
 CAPPED = Policy(
-    cap_chars=600, passes=("cap_results",), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True
+    cap_chars=600,
+    passes=("cap_results",),
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    keep_exchanges=0,
 )
 
 

@@ -39,9 +39,8 @@ TOOLS = Tools(
 
 
 def policy_with(*passes: Any, **more: Any) -> Policy:
-    return Policy(
-        passes=passes, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, tools=TOOLS, **more
-    )
+    settings: dict[str, Any] = {"reevaluate_tokens": 1, "reevaluate_ratio": 0.0, "eager": True}
+    return Policy(passes=passes, **settings, keep_exchanges=0, tools=TOOLS, **more)
 
 
 STUB = policy_with(stub_all)
@@ -246,6 +245,7 @@ def test_the_usual_passes_leave_it_alone(format: str) -> None:
         miss_penalty=0.0,
         cache_read_price=0.1,
         cache_write_price=0.1,
+        keep_exchanges=0,
     )
     did = [read("a"), *([NOTE] * 3), read("a"), *([NOTE] * 9), read("b"), NOTE, NOTE]
     outs = grown(format, did, policy)
@@ -275,7 +275,11 @@ def test_a_budget_is_met_all_the_same(format: str, budget: int) -> None:
         did += [read(f"file_{number}"), NOTE, NOTE]
     did += [done for number in range(12) for done in (read(f"file_{number}"), NOTE)]
     policy = Policy(
-        passes=(stub_all, "fold_exchanges"), reevaluate_tokens=1, reevaluate_ratio=0.0, tools=TOOLS
+        passes=(stub_all, "fold_exchanges"),
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        tools=TOOLS,
+        keep_exchanges=0,
     )
     whole = request(format, "go", *steps_of(did))
     out = respool.compact(whole, format=format, policy=policy.replace(budget=budget), memo=None)

@@ -19,7 +19,9 @@ from tests.laws.trial_passes import (
 )
 
 # Evaluate at every boundary, with a cap that bites: the most that the fold can do.
-EAGER = Policy(cap_chars=200, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+EAGER = Policy(
+    cap_chars=200, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+)
 # Edits wait until they pay, at prices at which some do in histories of a few hundred tokens.
 PRICED = Policy(
     cap_chars=200,
@@ -28,6 +30,7 @@ PRICED = Policy(
     miss_penalty=0.0,
     cache_read_price=0.1,
     cache_write_price=0.2,
+    keep_exchanges=0,
 )
 # The same before the model has seen it, as far as the policy lets that happen.
 LEAN = PRICED.replace(trim_on_arrival=True)

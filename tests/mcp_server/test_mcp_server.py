@@ -301,7 +301,9 @@ SPELLINGS = (
     "mcp__plugin_respool_respool__respool_expand",
 )  # fmt: skip
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+EAGER = Policy(
+    cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -26,6 +26,7 @@ def capped(format: str, *steps: Any, cap: int | None = 1_000, tools: Tools | Non
         reevaluate_ratio=0.0,
         eager=True,
         passes=("cap_results",),
+        keep_exchanges=0,
     )
     out = respool.compact(request(format, *steps), format=format, policy=policy, memo=None)
     assert respool.check(out.request, format=format) == []
@@ -77,7 +78,9 @@ def test_per_tool_override_larger_wins_too(format: str) -> None:
 
 @formats
 def test_idempotent_across_repeated_apply(format: str) -> None:
-    policy = Policy(cap_chars=500, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+    policy = Policy(
+        cap_chars=500, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+    )
     once, _ = capped(format, *old(LINES), cap=500)
     twice = respool.compact(once.request, format=format, policy=policy, memo=None)
     assert twice.request is once.request

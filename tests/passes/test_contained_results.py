@@ -19,7 +19,12 @@ from tests.support.formats import FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 EAGER = Policy(
-    cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1
+    cap_chars=None,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    keep_exchanges=0,
+    strip_decoration=True,
 )
 FILE = [f"def weave_{number}(thread): return loom[{number}]" for number in range(1, 201)]
 NOTE = "\n\n<system-reminder>\nConsider whether this file is what it seems.\n</system-reminder>\n"

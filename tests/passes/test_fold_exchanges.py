@@ -640,7 +640,7 @@ def requests_until_full(
 ) -> int:
     """Number of requests before one is over the budget."""
     memo = Memo()
-    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0)
     passes = () if fold_pass is None else (fold_pass,)
     for end in range(1, len(turns)):
         source = session(format, *turns[:end])

@@ -20,7 +20,7 @@ from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request, resu
 
 formats = pytest.mark.parametrize("format", FORMATS)
 EAGER = Policy(
-    cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1
+    cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
 )
 LINES = "".join(f"src/part_{number}.py:{number}: thread_end = loom()\n" for number in range(40))
 REF = reference(LINES)

@@ -71,18 +71,17 @@ class TestText:
             ]
         )
 
-    def test_lines_that_are_needed_stay(self):
-        assert cut(reads("/loom.py", numbered(CODE)), whole=[4, 7]) == "\n".join(
+    def test_lines_that_are_needed_stay_with_what_they_belong_to(self):
+        assert cut(reads("/loom.py", numbered(CODE)), whole=[4]) == "\n".join(
             [
                 "     1→import threading",
                 "     2→",
                 "     3→def weave_all(threads, warp_count):",
-                "[… 1 lines]",
+                "     4→    for one_thread in threads: pull(one_thread, warp_count)",
                 "     5→    return finished_cloth_of(threads, warp_count)",
                 "     6→",
                 "     7→def unweave(cloth):",
-                "     8→    while cloth.has_rows(): cloth.take_row(from_end=True)",
-                "[… 1 lines]",
+                "[… 2 lines]",
             ]
         )
 

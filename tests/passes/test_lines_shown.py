@@ -28,8 +28,18 @@ from tests.effort import examples
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
-PRICED = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0)
+EAGER = Policy(
+    cap_chars=None,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    keep_exchanges=0,
+    strip_decoration=True,
+    line_number_interval=5,
+)
+PRICED = Policy(
+    cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0, keep_exchanges=0
+)
 FILE = [f"def weave_{number}(thread): return loom[{number}]" for number in range(1, 201)]
 OTHER = [f"class Spindle_{number}: turns = {number} * 3" for number in range(1, 201)]
 NOTE = "\n\n<system-reminder>\nConsider whether this file is what it seems.\n</system-reminder>\n"
@@ -198,6 +208,17 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
         shown(PART, 23, FILE[39], gap_line(23, "lines"), FILE[63], why=WROTE),
     ),
 }  # fmt: skip
+
+
+@formats
+def test_line_numbers_that_stand_nowhere_else_stay(format: str) -> None:
+    """With all line numbers wanted, lines whose numbers moved are no duplicates."""
+    policy = EAGER.replace(line_number_interval=1)
+    for start, gone in ((40, True), (43, False)):
+        again = numbered(40, 64, start=start)
+        steps = read("a", numbered(1, 200)), read("b", again)
+        _, texts = compacts(format, "go", *steps, policy=policy)
+        assert ("23 of 25 lines" in texts[-1]) is gone
 
 
 @formats
@@ -514,7 +535,9 @@ def test_laws(format: str) -> None:
     @given(SESSIONS)
     def holds(steps: list[Any]) -> None:
         before = request(format, *steps)
-        every = EAGER.replace(line_number_interval=1)  # so that what is left out can be put back
+        every = EAGER.replace(
+            line_number_interval=1, strip_decoration=False
+        )  # so that what is left out can be put back
         folded = fold_request(
             before, format=format, policy=every, facts=Facts(), memo=None, passes=(lines_shown,)
         )

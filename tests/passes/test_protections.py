@@ -167,6 +167,7 @@ def left(format: str, *steps: Any, **settings: Any) -> list[bool]:
         "reevaluate_tokens": 1,
         "reevaluate_ratio": 0.0,
         "eager": True,
+        "keep_exchanges": 0,
         "tools": TOOLS,
     } | settings
     policy = Policy(**given)
@@ -221,6 +222,7 @@ def test_a_pinned_exchange_is_not_dropped_either(format: str) -> None:
         eager=True,
         tools=TOOLS,
         pin_tools=("note",),
+        keep_exchanges=0,
     )
     whole = request(format, "go", *steps, call("run", "end", "done"))
     out = respool.compact(whole, format=format, policy=policy, memo=None)
@@ -272,6 +274,7 @@ def alone(name: str, pins: Collection[str], steps: Sequence[list[Exchange]]) -> 
         reevaluate_ratio=0.0,
         eager=True,
         keep_exchanges=0,
+        strip_decoration=True,
         miss_penalty=0.0,
         pin_calls=tuple(pins),
         cap_chars=1_500 if name == "cap_results" else None,
@@ -329,7 +332,12 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
 
     image = [Exchange("text", id="a", image=True)]
     policy = Policy(
-        passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, pin_calls=("a",)
+        passes=(look,),
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        eager=True,
+        pin_calls=("a",),
+        keep_exchanges=0,
     )
     whole = request(format, "go", image, call("note", "end", "done"))
     respool.compact(whole, format=format, policy=policy, memo=None)
@@ -469,6 +477,7 @@ def judged(format: str, *steps: Any, **settings: Any) -> list[bool]:
         reevaluate_tokens=1,
         reevaluate_ratio=0.0,
         eager=True,
+        keep_exchanges=0,
         tools=TOOLS,
         **settings,
     )
@@ -620,6 +629,7 @@ def test_why_it_stays_and_how_such_reasons_are_summed_up(case: str) -> None:
         reevaluate_tokens=1,
         reevaluate_ratio=0.0,
         eager=True,
+        keep_exchanges=0,
         tools=TOOLS,
         **settings,
     )
@@ -681,6 +691,7 @@ def test_asking_about_every_part_stays_linear() -> None:
         reevaluate_ratio=0.0,
         eager=True,
         pin_paths=("docs/**",),
+        keep_exchanges=0,
     )
     short, long = long_session("anthropic", 100), long_session("anthropic", 800)
     takes_at_most(
@@ -701,6 +712,7 @@ def test_the_trace_tells_what_was_kept_and_why() -> None:
         tools=TOOLS,
         pin_paths=("docs/",),
         pin_calls=("zz",),
+        keep_exchanges=0,
     )
     trace = respool.plan(whole, policy=policy, trace=True).trace
     assert trace is not None

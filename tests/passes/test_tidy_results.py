@@ -23,7 +23,13 @@ from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request, resu
 
 formats = pytest.mark.parametrize("format", FORMATS)
 EAGER = Policy(
-    cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1
+    cap_chars=None,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    keep_exchanges=0,
+    strip_decoration=True,
+    line_number_interval=5,
 )
 ESC = "\x1b"
 
@@ -286,15 +292,15 @@ TEXTS = st.lists(PIECES, max_size=60).map("".join)
 @given(TEXTS)
 def test_nothing_new_is_found_in_what_was_tidied(text: str) -> None:
     for about in (RUN, DIFF, UNKNOWN, READ):
-        once, _ = _tidy(text, use_of(about), 5)
-        assert _tidy(once, use_of(about), 5) == (once, [])
+        once, _ = _tidy(text, use_of(about), EAGER)
+        assert _tidy(once, use_of(about), EAGER) == (once, [])
         assert len(once) <= len(text)
 
 
 @given(st.lists(st.sampled_from(["the same line again", "another of them", "x", ""]), max_size=40))
 def test_counted_lines_unfold_to_what_was_printed(lines: list[str]) -> None:
     text = "\n".join(lines).rstrip("\n")
-    tidy, _ = _tidy(text, use_of(RUN), 5)
+    tidy, _ = _tidy(text, use_of(RUN), EAGER)
     unfolded: list[str] = []
     for line in tidy.split("\n"):
         if found := re.fullmatch(r"\[… ([\d,]+) repeats\]", line):
@@ -311,7 +317,7 @@ def test_counted_lines_unfold_to_what_was_printed(lines: list[str]) -> None:
 @pytest.mark.slow
 def test_hostile_texts_take_no_longer(piece: str) -> None:
     start = time.process_time()
-    _tidy(piece * (1_000_000 // len(piece)) + "x", use_of(RUN), 5)
+    _tidy(piece * (1_000_000 // len(piece)) + "x", use_of(RUN), EAGER)
     assert time.process_time() - start < 2.0
 
 
@@ -321,7 +327,12 @@ def test_a_tidied_result_is_still_clipped_to_its_cap(format: str) -> None:
     steps = ("go", [Exchange(coloured, id="a", **RUN)], [Exchange("ok", id="b", **RUN)])
     passes = ("tidy_results", "cap_results")
     policy = Policy(
-        cap_chars=2_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=passes
+        cap_chars=2_000,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        eager=True,
+        passes=passes,
+        keep_exchanges=0,
     )
     first = respool.compact(request(format, *steps[:2]), format=format, policy=policy, memo=None)
     assert [edit.reason for edit in first.report.edits] == ["tidied"]
@@ -362,6 +373,7 @@ def test_what_was_tidied_does_not_come_back_with_a_cut(format: str, later: str) 
         reevaluate_ratio=0.0,
         eager=True,
         cap_chars=3_000,
+        keep_exchanges=0,
     )
     cut: set[str] = set()
     for count in range(2, len(steps) + 1):
@@ -383,6 +395,7 @@ def test_a_file_keeps_its_codes_when_it_is_cut() -> None:
         reevaluate_ratio=0.0,
         eager=True,
         cap_chars=3_000,
+        keep_exchanges=0,
     )
     first = results("anthropic", respool.compact(body, policy=policy, memo=None).request)[0]
     assert find_marker(first) is not None
@@ -400,6 +413,7 @@ def test_no_line_becomes_a_marker_by_losing_its_codes() -> None:
         reevaluate_ratio=0.0,
         eager=True,
         cap_chars=3_000,
+        keep_exchanges=0,
     )
     first = results("anthropic", respool.compact(body, policy=policy, memo=None).request)[0]
     assert first.startswith(forged)

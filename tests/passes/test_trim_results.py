@@ -152,7 +152,7 @@ def test_code_stays_unless_its_kind_is_switched_on(format: str) -> None:
     assert texts[0] == FILE
     _, texts = trimmed(format, reading, done(), trim_kinds=["default", "code"])
     kept = texts[0].split("\n")
-    assert kept[0] == "1→def weave_0(thread):", "without the blanks before its number"
+    assert kept[0] == "     1→def weave_0(thread):"
     assert kept[-2] == "[… 9 lines]"
     assert sum("def weave_" in line for line in kept) == 30
     gone = 300 - sum(not is_gap_line(line) for line in kept[:-1])

@@ -37,6 +37,7 @@ POLICY = Policy(
     reevaluate_ratio=0.0,
     miss_penalty=0.0,
     passes=("cap_results",),
+    keep_exchanges=0,
 )
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
 Where = tuple[int, int]  # a message, and a block of it
@@ -447,7 +448,7 @@ def test_the_next_epoch_moves_it_on() -> None:
     st.sampled_from(
         [
             POLICY,
-            Policy(cap_chars=500, reevaluate_tokens=1, reevaluate_ratio=0.0),
+            Policy(cap_chars=500, reevaluate_tokens=1, reevaluate_ratio=0.0, keep_exchanges=0),
             Policy(cap_chars=2_000),
         ]
     ),

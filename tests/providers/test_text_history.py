@@ -715,7 +715,9 @@ def test_the_report_tells_what_the_words_cost() -> None:
 def test_a_plan_is_applied_in_the_words_it_was_made_for(format: str) -> None:
     rows = "\n".join(f"row {n}" for n in range(9_000))
     asked = request(format, "Why?", [Exchange(rows)], "And?", [Exchange("ok", id="c2")])
-    policy = Policy(rendering="text", eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0)
+    policy = Policy(
+        rendering="text", eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, keep_exchanges=0
+    )
     plan = respool.plan(asked, format=format, policy=policy, memo=None)
     assert plan.edits
     out = respool.compact(asked, format=format, policy=policy, memo=None)

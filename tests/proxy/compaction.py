@@ -26,7 +26,12 @@ from tests.store.support import salt_of
 from tests.support.formats import Exchange, request, results
 
 EAGER_POLICY = respool.Policy(
-    cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
+    cap_chars=500,
+    eager=True,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    passes=("cap_results",),
+    keep_exchanges=0,
 )
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]

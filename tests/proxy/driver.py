@@ -32,10 +32,19 @@ from tests.providers.signing_provider import (
 from tests.store.support import salt_of
 
 EAGER_POLICY = respool.Policy(
-    cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
+    cap_chars=500,
+    eager=True,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    passes=("cap_results",),
+    keep_exchanges=0,
 )
-PLANNED = respool.Policy(cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
-BUDGET = respool.Policy(budget=6_000, cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
+PLANNED = respool.Policy(
+    cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02, keep_exchanges=0
+)
+BUDGET = respool.Policy(
+    budget=6_000, cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02, keep_exchanges=0
+)
 DEADLINE = 0.1
 MODES: tuple[Mode, ...] = ("pause", "observe")
 

@@ -39,7 +39,9 @@ COUNTS = {
     "gemini": "/v1beta/models/gemini-2.5-pro:countTokens",
 }
 KEYS = {"anthropic": "x-api-key: one", "gemini": "x-goog-api-key: one"}
-EAGER_POLICY = respool.Policy(eager=True, reevaluate_tokens=30_000, reevaluate_ratio=0.0)
+EAGER_POLICY = respool.Policy(
+    eager=True, reevaluate_tokens=30_000, reevaluate_ratio=0.0, keep_exchanges=0
+)
 DEFAULT = respool.Policy()
 clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 

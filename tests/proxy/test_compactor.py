@@ -417,7 +417,11 @@ class TestOffTheLoop:
             go.set()
 
         policy = respool.Policy(
-            passes=(dawdle,), eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0
+            passes=(dawdle,),
+            eager=True,
+            reevaluate_tokens=1,
+            reevaluate_ratio=0.0,
+            keep_exchanges=0,
         )
         drive(tmp_path, act, policy=policy, deadline=0.3)
 
@@ -447,7 +451,11 @@ def test_no_key_and_no_cookie_is_in_the_store(tmp_path: Path):
 
 
 PATIENT = respool.Policy(
-    reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("stub_results",), miss_penalty=100.0
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    passes=("stub_results",),
+    miss_penalty=100.0,
+    keep_exchanges=0,
 )
 
 

@@ -425,7 +425,9 @@ class TestOverflow:
 
     @formats
     def test_it_is_tried_again_under_the_limit_that_is_named(self, tmp_path: Path, format: str):
-        policy = respool.Policy(cap_chars=500, reevaluate_tokens=1_000_000, reevaluate_ratio=1.0)
+        policy = respool.Policy(
+            cap_chars=500, reevaluate_tokens=1_000_000, reevaluate_ratio=1.0, keep_exchanges=0
+        )
         seen: list[bytes] = []
 
         async def act(one: Compacted) -> None:

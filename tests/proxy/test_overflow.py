@@ -22,7 +22,7 @@ from tests.store.support import salt_of
 from tests.support.formats import FORMATS, Exchange, request, results
 
 WAITING = respool.Policy(
-    reevaluate_tokens=1_000_000
+    reevaluate_tokens=1_000_000, keep_exchanges=0
 )  # nothing is edited of so short a history, but for a limit
 
 

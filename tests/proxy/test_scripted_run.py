@@ -39,8 +39,12 @@ SNAPSHOT = Path(__file__).with_name("scripted_run.json")
 SECTIONS = ("upstream", "responses", "store", "log")
 SALT = b"a fixed salt for a scripted run!"
 START = 1_800_000_000.0
-PLANNED = respool.Policy(cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
-BUDGET = respool.Policy(budget=6_000, cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
+PLANNED = respool.Policy(
+    cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02, keep_exchanges=0
+)
+BUDGET = respool.Policy(
+    budget=6_000, cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02, keep_exchanges=0
+)
 MASKED = re.compile(
     r'"(ms|first_ms|milliseconds|at|id|compaction_ms|first_byte_ms|duration_ms)":[^,}]+'
 )

@@ -144,7 +144,9 @@ def test_the_replay_sends_what_compact_would(format: Any, data: Any) -> None:
     messages = data.draw(st.one_of(histories(format), broken(format).map(_history(format))))
     if not isinstance(messages, list) or not cuts_in(format, messages):
         return
-    policy = respool.Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+    policy = respool.Policy(
+        cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+    )
     recording = recording_of(format, messages, lifetime=0)
     sender = ProjectionSender(recording, policy)
     for number in range(len(recording.cuts)):

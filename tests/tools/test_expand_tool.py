@@ -17,7 +17,9 @@ from tests.support.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+EAGER = Policy(
+    cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+)
 REF = reference(LINES)
 
 
@@ -73,7 +75,9 @@ def stub_seen(view: View, policy: Policy) -> Iterator[Offer]:
             yield Offer("stub", Replace(position, part.ref, text, ref, "stubbed", "seen", saved))
 
 
-STUB = Policy(passes=(stub_seen,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+STUB = Policy(
+    passes=(stub_seen,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+)
 
 
 @formats
@@ -100,6 +104,7 @@ def test_so_does_the_marker_of_a_cap(format: str) -> None:
         reevaluate_tokens=1,
         reevaluate_ratio=0.0,
         eager=True,
+        keep_exchanges=0,
     )
     steps = ("go", [Exchange(LINES, id="a")], [Exchange("done", id="b")], [Exchange("c", id="c")])
     said: dict[str, list[str]] = {}

@@ -312,7 +312,7 @@ def test_what_went_out_is_kept_as_bytes_alone() -> None:
 def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
     whole = long_session(format, 60, result=1_500)
-    memo, policy, shared = Memo(), respool.Policy(reevaluate_tokens=500), 0
+    memo, policy, shared = Memo(), respool.Policy(reevaluate_tokens=500, keep_exchanges=0), 0
     for number, count in enumerate(range(20, len(whole[field]), 7)):
         body = json.dumps({**whole, field: whole[field][:count]}).encode()
         warm = respool.compact(body, format=format, policy=policy, memo=memo)

@@ -22,7 +22,7 @@ chat_types = late("openai.types.chat")
 responses_types = late("openai.types.responses")
 
 TURNS = 12
-AT_ONCE = respool.Policy(eager=True)
+AT_ONCE = respool.Policy(eager=True, keep_exchanges=0)
 
 
 def printed(turn: int) -> str:

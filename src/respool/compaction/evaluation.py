@@ -17,7 +17,12 @@ from ..passes.keep_lines import keep_lines
 from ..plugins import pass_name
 from ..policy import Policy
 from ..providers.bound_reasoning import drop_bound_reasoning, first_breaking_part
-from ..shapes.decoration import strip_decoration, strip_escape_codes
+from ..shapes.decoration import (
+    strip_decoration,
+    strip_escape_codes,
+    strip_shell_notes,
+    thin_tool_numbers,
+)
 from ..tokens import part_tokens
 from .conflicts import choose_compatible
 from .context import Context
@@ -91,8 +96,9 @@ def _evaluate_with_mentions(state: State, context: Context, *, free: bool) -> No
         state.refetches.pins = _recent_pins(state)
     view = View(state, context, "epoch", unseen_from)
     _run_evaluation(view, free=free)
-    if state.refetches.pins and is_over_window(state, context):
-        state.refetches.pins = frozenset()  # no pin holds against a limit
+    keeps_some = bool(state.refetches.pins) or context.policy.keep_exchanges > 0
+    if keeps_some and is_over_window(state, context):
+        state.refetches.pins = frozenset()  # nothing is kept against a limit for being recent
         view = View(state, context, "full", unseen_from)
         _run_evaluation(view, free=free)
     record_unmet(view)
@@ -208,8 +214,12 @@ def _strip_decoration(offer: Offer, view: View) -> Offer:
         return offer
     ordinal = view.transcript.exchange_of[edit.part]
     use = view.use(ordinal) if ordinal >= 0 else None
-    interval = view.context.policy.line_number_interval
-    text = strip_escape_codes(strip_decoration(edit.text, use, interval, original=part.text), use)
+    policy = view.context.policy
+    strip = strip_decoration if policy.strip_decoration else thin_tool_numbers
+    bare = strip(edit.text, use, policy.line_number_interval, original=part.text)
+    if not view.arrival:
+        bare = strip_shell_notes(bare)  # the model has seen them
+    text = strip_escape_codes(bare, use)
     if len(text) == len(edit.text):
         return offer
     saved = view.saved_by(edit.part, text)

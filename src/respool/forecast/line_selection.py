@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from itertools import compress
 from typing import Final
 
 from msgspec import Struct
@@ -15,6 +14,7 @@ from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
 from .line_codes import HAS_NAMES, LINE_FORMATS
 from .mentions import Mentions
 from .model import Forecast
+from .text_blocks import Layout, keep_blocks, text_blocks
 
 _TOKEN: Final = 4  # approximate characters
 _SHORT_RUN: Final = 60  # characters; a hole in place of fewer would save almost nothing
@@ -30,6 +30,19 @@ _RUNS: Final = frozenset(
 _ENDING: Final = 2  # lines at the end of a run that report its outcome
 
 _KEPT, _REMOVED_BEFORE = 1, 2
+# What a needed line counts against the lines of its block that nobody needs. Fitted by replay.
+_NEED_FACTOR: Final = 3.0
+_LAYOUTS: Final[dict[str, Layout]] = {  # by kind of result; else as code
+    "read page": "prose",
+    "run page": "prose",
+    "read diff": "diff",
+    "search hits": "hits",
+    "search other": "hits",
+    "run test": "rows",
+    "run log": "rows",
+    "run other": "rows",
+    "other": "prose",
+}
 
 
 class SelectedLines(Struct, frozen=True):
@@ -65,7 +78,7 @@ def select_lines(
     names = LineNames(
         lines, stays if named else b"", found=found, expected=expected, mentions=mentions, rate=rate
     )
-    _keep_needed(lines, stays, expected=expected, names=names, rate=rate)
+    _keep_needed(text, lines, stays, found=found, expected=expected, names=names, rate=rate)
     for line in gone_before:
         stays[line] = False
     if not lines[-1]:
@@ -201,25 +214,40 @@ def _fixed_lines(
 
 
 def _keep_needed(
-    lines: Sequence[str], stays: bytearray, *, expected: Forecast, names: LineNames, rate: float
+    text: str,
+    lines: Sequence[str],
+    stays: bytearray,
+    *,
+    found: ResultFeatures,
+    expected: Forecast,
+    names: LineNames,
+    rate: float,
 ) -> None:
-    """Keep the lines whose expected need exceeds their cost."""
+    """Keep the blocks of lines whose expected need exceeds their cost."""
     limit = rate / _TOKEN
     needs = zip(expected.whole, expected.names, map(len, lines), strict=True)
-    needed = bytearray([whole + name > limit * (size + 1) for whole, name, size in needs])
+    worth = [whole + name - limit * (size + 1) for whole, name, size in needs]
     for line in names.lines:
-        size, need = len(lines[line]) + 1, _risk_without_names(expected, line)
-        if need > limit * size or stays[line]:
-            continue  # fixed: its names do not matter
-        min_chars, max_chars = names.sizes(line)
-        if not max_chars or (not needed[line] and need <= limit * max(1, size - max_chars)):
-            continue  # its names do not matter
-        if min_chars and (min_chars == max_chars or need > limit * max(1, size - min_chars)):
-            needed[line] = need > limit * max(1, size - min_chars)
-        elif listed := names.of(line):
-            needed[line] = need > limit * max(1, size - _size(listed))
-    for line in compress(range(len(lines)), needed):
-        stays[line] = _KEPT
+        listed = 0 if stays[line] else names.sizes(line)[1]
+        if listed:
+            rest = max(1, len(lines[line]) + 1 - listed)
+            worth[line] = _risk_without_names(expected, line) - limit * rest
+    worth = [_NEED_FACTOR * one if one > 0 else one for one in worth]
+    first, last = _frame_lines(text, lines, is_run=found.bins[0] in _RUNS)
+    for line in range(first, last):
+        if stays[line]:
+            worth[line] = 0.0  # it stays or went in any case
+    if first < last:
+        layout = _LAYOUTS.get(RESULT_FEATURES["kind"][found.bins[0]], "code")
+        keep_blocks(text_blocks(text, layout, first, last), worth, stays)
+    _drop_blank_ends(lines, stays, first, last)
+
+
+def _drop_blank_ends(lines: Sequence[str], stays: bytearray, first: int, last: int) -> None:
+    """Remove blank lines beside a gap: there they divide nothing."""
+    for line in range(last - 1, first - 1, -1):
+        if stays[line] and not lines[line].strip() and line + 1 < last and not stays[line + 1]:
+            stays[line] = 0
 
 
 def _frame_lines(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:

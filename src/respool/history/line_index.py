@@ -161,10 +161,13 @@ def _strings(value: object) -> list[str]:
     return found
 
 
-def match_end(lines: Sequence[NumberedLine], *, at: int, end: int, text: str, start: int) -> int:
+def match_end(
+    lines: Sequence[NumberedLine], *, at: int, end: int, text: str, start: int, exact: bool = False
+) -> int:
     """The end of the run of lines that match a text from this offset on.
 
-    Line numbers may differ where they can be derived from the line before or from the text.
+    Line numbers may differ where they can be derived from the line before, unless `exact`. A line
+    without a number may have one in the text.
     """
     while at < end and start <= len(text):
         limit = start + len(lines[at].whole) + _MAX_NUMBER_CHARS + 1
@@ -173,14 +176,14 @@ def match_end(lines: Sequence[NumberedLine], *, at: int, end: int, text: str, st
             if limit < len(text):
                 break  # a longer line, possibly very long: not compared
             stop = len(text)
-        if not _is_same(lines, at, text[start:stop]):
+        if not _is_same(lines, at, text[start:stop], exact=exact):
             break
         at += 1
         start = stop + 1
     return at
 
 
-def _is_same(lines: Sequence[NumberedLine], at: int, other: str) -> bool:
+def _is_same(lines: Sequence[NumberedLine], at: int, other: str, *, exact: bool) -> bool:
     line = lines[at]
     if line.whole == other:
         return True
@@ -189,7 +192,7 @@ def _is_same(lines: Sequence[NumberedLine], at: int, other: str) -> bool:
         return False
     if line.number in (NO_NUMBER, shown.number):
         return True
-    before = lines[at - 1].number if at else NO_NUMBER
+    before = lines[at - 1].number if at and not exact else NO_NUMBER
     return before != NO_NUMBER and line.number == before + 1
 
 

@@ -66,7 +66,8 @@ def units_at_doubled_age(last: int, now: int) -> Iterator[tuple[int, int]]:
             done = end
 
 
-Phase = Literal["arrival", "epoch", "full"]  # full: an epoch at which all parts count as fresh
+# full: an epoch over a limit, at which all parts count as fresh and keep_exchanges does not hold
+Phase = Literal["arrival", "epoch", "full"]
 _MIN_REFETCH_TOKENS = 50_000  # tokens at least of the request that asks for an unseen result
 
 
@@ -88,6 +89,12 @@ class View(Struct, frozen=True, dict=True, eq=False):
         known: dict[str, object] = vars(twin)  # of cached properties
         known.update(pinned=self.pinned, recent_count=self.recent_count, kept_from=part)
         return twin
+
+    def over_limit(self) -> View:
+        """The same view as over a limit, where `keep_exchanges` keeps nothing."""
+        if self.phase != "epoch" or not self.context.policy.keep_exchanges:
+            return self
+        return View(self.state, self.context, "full", self.unseen_from)
 
     @cached_property
     def transcript(self) -> ReadOnlyTranscript:
@@ -182,12 +189,23 @@ class View(Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def kept_from(self) -> int | None:
         """The first part that the policy keeps for being recent; None: it keeps none."""
-        return None if self.arrival else first_kept_part(self.transcript, self.context.policy)
+        if self.arrival:
+            return None
+        first, keep = first_kept_part(self.transcript, self.context.policy), self._keep_exchanges
+        if not keep or not self._seen_exchanges:
+            return first
+        oldest = self.transcript.exchanges[max(0, self._seen_exchanges - keep)].call
+        return oldest if first is None else min(first, oldest)
+
+    @property
+    def _keep_exchanges(self) -> int:
+        """The number of the latest seen exchanges that stay whole; none over a limit."""
+        return 0 if self.phase == "full" else self.context.policy.keep_exchanges
 
     @cached_property
     def recent_count(self) -> int:
         """The number of the latest exchanges that count as recent."""
-        keep, first = self.context.policy.keep_exchanges, self.kept_from
+        keep, first = self._keep_exchanges, self.kept_from
         if first is None:
             return keep
         done = self.transcript.exchanges

@@ -74,17 +74,22 @@ def _min_chars_for(use: Use) -> int | None:
 
 
 def _due_results(view: View) -> Iterator[int]:
-    """Seen results whose age reached a power of two since the last evaluation."""
+    """Results whose age reached a power of two since the last evaluation.
+
+    The age is counted from when a result could first be touched: after the recent ones.
+    """
     units, results = view.transcript.units, view.transcript.results
-    last = bisect_right(units, view.fresh_from, key=_answers_from) - 1
-    for first, end in units_at_doubled_age(last, len(units) - 1):
-        start, stop = units[first].parts[0], min(units[end - 1].parts[1], view.unseen_from)
+    kept = view.unseen_from if view.kept_from is None else min(view.kept_from, view.unseen_from)
+    before = 0 if view.phase == "full" else view.due_from
+    last, now = (bisect_right(units, at, key=_first_part) - 1 for at in (before, kept))
+    for first, end in units_at_doubled_age(last, now):
+        start, stop = units[first].parts[0], min(units[end - 1].parts[1], kept)
         due = results[bisect_left(results, start) : bisect_left(results, stop)]
         yield from (at for at in due if at in view.mentions.results and not view.is_gone(at))
 
 
-def _answers_from(unit: Unit) -> int:
-    return unit.answers_from
+def _first_part(unit: Unit) -> int:
+    return unit.parts[0]
 
 
 def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) -> Offer | None:

@@ -140,7 +140,8 @@ def _longest_run(search: _RunSearch, at: int, end: int, sources: set[int]) -> _R
         if (is_full and source not in sources) or not search.is_intact(source):
             continue
         text = search.known.text(source)
-        until = match_end(search.lines, at=at, end=end, text=text, start=start)
+        exact = search.policy.line_number_interval == 1
+        until = match_end(search.lines, at=at, end=end, text=text, start=start, exact=exact)
         longer = best is None or until > best.end
         if longer and until - at >= search.min_run_lines(source):
             best = _RepeatedRun(at, until, source)

@@ -27,10 +27,11 @@ def shed_images(view: View, policy: Policy) -> Iterator[Offer]:
     if not measure_overflow(view.limits, bytes=size, images=images, side=side):
         return
     known: dict[int, Offer | None] = {}
+    over = view.over_limit()
 
     def offer_for(part: int) -> Offer | None:
         if part not in known:
-            known[part] = None if view.is_protected(part) else _offer(view, part)
+            known[part] = None if over.is_protected(part) else _offer(view, part)
         return known[part]
 
     for position in media_to_remove(whole, view.limits, size, lambda p: offer_for(p) is not None):

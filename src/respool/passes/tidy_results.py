@@ -1,7 +1,4 @@
-"""Remove colours, redraws, repeats and trailing spaces from results on arrival.
-
-Only terminal control codes and repetitions go.
-"""
+"""Remove colours and redraws from results on arrival, and decoration if the policy says so."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from operator import eq
 from ..edits import TIDIED, Offer
 from ..markers import find_marker, gap_line, reference
 from ..policy import Policy
-from ..shapes.decoration import ESCAPE_CODE, is_exact_file, strip_decoration
+from ..shapes.decoration import ESCAPE_CODE, is_exact_file, strip_decoration, thin_tool_numbers
 from ..shapes.search_results import group_by_file
 from ..tools.use import Use
 from .base import View, acts, trim_offer
@@ -38,7 +35,7 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
         if len(part.text) < _MIN_CHARS or ordinal < 0:
             continue
-        text, done = _tidy(part.text, view.use(ordinal), policy.line_number_interval)
+        text, done = _tidy(part.text, view.use(ordinal), policy)
         if len(part.text) - len(text) < _MIN_CHARS or not text.strip():
             continue
         if not view.can_rewrite(position) or find_marker(part.text) or find_marker(text):
@@ -51,22 +48,23 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
             )
 
 
-def _tidy(text: str, use: Use, line_number_interval: int) -> tuple[str, list[str]]:
-    """A result without its decoration, and a list of the changes."""
+def _tidy(text: str, use: Use, policy: Policy) -> tuple[str, list[str]]:
+    """A result as a terminal shows it, without its decoration; and a list of the changes."""
     done: list[str] = []
+    strip = strip_decoration if policy.strip_decoration else thin_tool_numbers
     text = _record_change(
-        text, strip_decoration(text, use, line_number_interval), "numbering and notes", done
+        text, strip(text, use, policy.line_number_interval), "numbering and notes", done
     )
     if is_exact_file(use):
         return text, done
-    if use.content == "hits":
+    if use.content == "hits" and policy.strip_decoration:
         text = _record_change(text, group_by_file(text), "paths that come again", done)
     printed = _is_printed(use)
     if printed and "\r" in text and text.count("\r") > text.count("\r\n"):
         text = _record_change(text, _resolve_redraws(text), "redrawn lines", done)
     if "\x1b" in text:
         text = _record_change(text, ESCAPE_CODE.sub("", text), "escape codes", done)
-    if printed:
+    if printed and policy.strip_decoration:
         text = _record_change(text, _strip_trailing_blanks(text), "trailing blanks", done)
         text = _count_repeats(text, done)
         text = _record_change(text, _collapse_blank_lines(text), "blank lines", done)

@@ -78,7 +78,7 @@ def strip_padding(text: str, original: str | None = None) -> str:
     >>> strip_padding("    98→weave()\\n    99→\\n   100→return")
     '98→weave()\\n99→\\n100→return'
     """
-    text = _strip_shell_notes(text)
+    text = strip_shell_notes(text)
     return (
         _PADDED_NUMBER.sub("", text)
         if _number_separator(_FILE_NUMBER_AFTER, original or text)
@@ -87,14 +87,20 @@ def strip_padding(text: str, original: str | None = None) -> str:
 
 
 def strip_decoration(text: str, use: Use | None, interval: int, original: str | None = None) -> str:
-    """The same, with fewer line numbers if the tool numbers every line it shows.
+    """The same, with fewer line numbers."""
+    if use is not None and use.content in _ROW_CONTENTS and not use.numbers:
+        return strip_shell_notes(text)
+    return thin_tool_numbers(strip_padding(text, original), use, interval, original)
+
+
+def thin_tool_numbers(
+    text: str, use: Use | None, interval: int, original: str | None = None
+) -> str:
+    """A result with fewer line numbers if the tool numbers every line it shows.
 
     A file of numbered rows may have its own numbers, and a shell command that numbers lines was
     asked to.
     """
-    if use is not None and use.content in _ROW_CONTENTS and not use.numbers:
-        return _strip_shell_notes(text)
-    text = strip_padding(text, original)
     if use is None or not use.numbers or use.content in _ROW_CONTENTS:
         return text
     return thin_line_numbers(text, interval, original)
@@ -145,7 +151,7 @@ def _number_separator(numbered: re.Pattern[str], text: str) -> str:
     return ""
 
 
-def _strip_shell_notes(text: str) -> str:
+def strip_shell_notes(text: str) -> str:
     """The text without ids, counts and idle times of the head, and without the command."""
     head = _SHELL_HEAD.match(text, 0, _MAX_HEAD_CHARS)
     return text if head is None else _SHELL_NOTE.sub("", head[0]) + text[head.end() :]

@@ -13,7 +13,9 @@ from respool.providers.anthropic.request_rules import media_limits
 from tests.effort import examples
 from tests.strategies import broken, requests
 
-EAGER = respool.Policy(eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, cap_chars=60)
+EAGER = respool.Policy(
+    eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, cap_chars=60, keep_exchanges=0
+)
 CLOUDS = {
     "bedrock-2023-05-31": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
     "vertex-2023-10-16": "claude-sonnet-4-5@20250929",

@@ -519,7 +519,12 @@ def test_each_call_of_a_turn_is_signed_once_in_all_its_requests() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [Policy(), Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)],
+    [
+        Policy(),
+        Policy(
+            cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0
+        ),
+    ],
 )
 def test_what_is_remembered_of_signatures_is_what_a_new_process_makes(policy: Policy) -> None:
     memo = Memo()

@@ -1,0 +1,233 @@
+"""Blocks of a text: what belongs together stays or goes together."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from respool.forecast.text_blocks import Layout, keep_blocks, lines_of, text_blocks
+from tests.effort import examples
+
+LAYOUTS: tuple[Layout, ...] = ("code", "prose", "diff", "hits", "rows")
+
+
+def kept(text: str, layout: Layout, *needed: str, worth: float = 100.0) -> list[str]:
+    """The lines that stay if lines with these words are needed and each other one costs 1."""
+    lines = textwrap.dedent(text).strip("\n").split("\n")
+    values = [worth if any(word in line for word in needed) else -1.0 for line in lines]
+    stays = bytearray(len(lines))
+    blocks = text_blocks("\n".join(lines), layout, 0, len(lines))
+    keep_blocks(blocks, values, stays)
+    return [line.strip() for line, stay in zip(lines, stays, strict=True) if stay and line.strip()]
+
+
+CODE = '''
+    import loom
+
+    def weave(threads, warp):
+        """Weave the threads into a cloth.
+
+        Interface summary: one thread after the other is pulled through the warp, by class
+        instances that hold it (see loom.Shuttle, which is for threads and for
+        class instances).
+
+        Returns the cloth.
+        """
+        cloth = loom.Cloth(warp)
+        cloth.begin()
+        cloth.stretch(warp)
+
+        for thread in threads:
+            shuttle = loom.Shuttle(thread)
+            shuttle.load()
+            shuttle.pass_through(warp)
+            cloth.add(shuttle)
+            shuttle.unload()
+
+        cloth.end()
+        return cloth
+
+    def unweave(cloth):
+        while cloth.rows:
+            cloth.rows.pop()
+        cloth.end()
+        return cloth.threads
+'''
+
+
+def test_a_docstring_stays_as_a_whole_with_its_definition() -> None:
+    left = kept(CODE, "code", "Interface summary")
+    assert left[0] == "def weave(threads, warp):"
+    assert left[1].startswith('"""Weave')
+    assert left[-2:] == ["Returns the cloth.", '"""']
+    assert "class instances)." in left
+    assert not any("cloth.begin" in line or "unweave" in line for line in left)
+
+
+def test_a_needed_line_stays_with_its_block_and_all_that_heads_it() -> None:
+    left = kept(CODE, "code", "pass_through")
+    assert left[:3] == [
+        "def weave(threads, warp):",
+        "for thread in threads:",
+        "shuttle = loom.Shuttle(thread)",
+    ]
+    assert not any("unweave" in line or "cloth.begin" in line for line in left)
+
+
+def test_nothing_needed_keeps_nothing() -> None:
+    for layout in LAYOUTS:
+        assert kept(CODE, layout) == []
+
+
+def test_one_of_several_needs_is_not_paid_by_a_long_block() -> None:
+    """What stays must be worth all the lines that stay with it."""
+    assert kept(CODE, "code", "pass_through", worth=3.0) == []
+
+
+DIFF = """
+    diff --git a/loom.py b/loom.py
+    index 1..2 100644
+    --- a/loom.py
+    +++ b/loom.py
+    @@ -1,4 +1,4 @@
+     def weave():
+    -    return old_cloth
+    +    return new_cloth
+    @@ -40,3 +40,3 @@
+    -    last = 1
+    +    last = 2
+    diff --git a/warp.py b/warp.py
+    index 3..4 100644
+    --- a/warp.py
+    +++ b/warp.py
+    @@ -1 +1 @@
+    -other
+    +others
+"""
+
+
+def test_a_hunk_stays_whole_below_its_file() -> None:
+    left = kept(DIFF, "diff", "new_cloth")
+    assert left[0] == "diff --git a/loom.py b/loom.py"
+    assert left[4:] == [
+        "@@ -1,4 +1,4 @@",
+        "def weave():",
+        "-    return old_cloth",
+        "+    return new_cloth",
+    ]
+
+
+PAGE = """
+    # The loom
+
+    It weaves. A long sentence about
+    weaving that goes on.
+
+    ## Threads
+
+    Threads come in colours,
+    and each colour has a number.
+
+    - red is one
+    - blue is two
+
+    | colour | number |
+    |---|---|
+    | red | 1 |
+    | blue | 2 |
+
+    ## Cloth
+
+    Cloth is sold.
+"""
+
+
+@pytest.mark.parametrize(
+    ("needed", "left"),
+    [
+        (
+            "has a number",
+            [
+                "# The loom",
+                "## Threads",
+                "Threads come in colours,",
+                "and each colour has a number.",
+            ],
+        ),
+        ("blue is two", ["# The loom", "## Threads", "- blue is two"]),
+        ("is sold", ["# The loom", "## Cloth", "Cloth is sold."]),
+    ],
+)
+def test_a_paragraph_or_an_item_stays_below_its_headings(needed: str, left: list[str]) -> None:
+    assert kept(PAGE, "prose", needed) == left
+
+
+def test_a_member_of_json_stays_with_its_key() -> None:
+    text = """
+        {
+          "name": "loom",
+          "scripts": {
+            "build": "make",
+            "test": "pytest",
+            "lint": "ruff",
+            "format": "ruff format",
+            "types": "pyright"
+          },
+          "dependencies": {
+            "thread": "1.0",
+            "warp": "2.0",
+            "weft": "3.0",
+            "cloth": "4.0",
+            "colour": "5.0"
+          }
+        }
+    """
+    left = kept(text, "code", '"weft"')
+    assert '"dependencies": {' in left
+    assert '"scripts": {' not in left
+
+
+def test_rows_go_one_by_one_and_an_error_takes_its_lines_along() -> None:
+    text = """
+        ok one
+        ok two
+        error: the thread broke
+        at loom.py:3
+        41 | weave(thread)
+           |       ^^^^^^ here
+
+        ok three
+    """
+    assert kept(text, "rows", "ok two") == ["ok two"]
+    assert kept(text, "rows", "the thread broke")[-1] == "|       ^^^^^^ here"
+
+
+def test_hits_stay_below_the_name_of_their_file() -> None:
+    text = "src/loom.py\n3:import warp\n9:warp(thread)\n\nsrc/weft.py\n4:import warp\n"
+    assert kept(text, "hits", "9:warp") == ["src/loom.py", "9:warp(thread)"]
+
+
+_LINE = st.text(st.sampled_from("ab:{}()#\"'-+@|`/* \t\n"), max_size=24)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(_LINE, max_size=60), st.sampled_from(LAYOUTS))
+def test_no_line_is_in_two_blocks_and_none_but_blank_ones_is_in_none(
+    pieces: list[str], layout: Layout
+) -> None:
+    text = "\n".join(pieces)
+    lines = text.split("\n")
+    found = [line for block in text_blocks(text, layout, 0, len(lines)) for line in lines_of(block)]
+    assert len(set(found)) == len(found)
+    bare = [line[1:] if layout == "diff" else line for line in lines]
+    assert all(not bare[at].strip() for at in set(range(len(lines))).difference(found))
+
+
+def test_the_scan_is_linear() -> None:
+    """However deep or long a text is, its blocks are found in one pass over each level."""
+    deep = "\n".join(f"{' ' * (n % 400)}if a{n}:" for n in range(20_000))
+    for layout in LAYOUTS:
+        assert text_blocks(deep, layout, 0, 20_000)
