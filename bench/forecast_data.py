@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from msgspec import Struct
 
 from respool.forecast.features import Bins, ResultFeatures, result_features
+from respool.forecast.line_parts import SplitText, split_lines
 from respool.forecast.mentions import Mentions
 from respool.history.ledger import Ledger
 from respool.providers.base import split_steps
@@ -97,7 +97,7 @@ def needs_of(recording: Recording, results: Sequence[ResultLocation]) -> list[li
                 homes.setdefault(need, []).append(number)
     rows = [place.row for place in results]
     found: list[list[Need]] = [[] for _ in results]
-    starts = [_line_starts(place.part.text) for place in results]
+    starts = [SplitText(place.part.text).starts for place in results]
     for request, needed in enumerate(recording.turn_needs):
         cut = recording.cuts[request]
         before = bisect_left(rows, cut)
@@ -113,11 +113,6 @@ def needs_of(recording: Recording, results: Sequence[ResultLocation]) -> list[li
         for result, (whole, named) in lines.items():
             found[result].append(Need(request, frozenset(whole), frozenset(named - whole)))
     return found
-
-
-def _line_starts(text: str) -> list[int]:
-    lengths = [len(line) + 1 for line in text.split("\n")]
-    return [0, *accumulate(lengths)][: len(lengths)]
 
 
 class Row(Struct, frozen=True):
@@ -143,7 +138,7 @@ def rows_of(recording: Recording, results: Sequence[ResultLocation]) -> Iterator
             one = result_features(position, walk.index, walk.ledger, walk.mentions)
             if one is not None:
                 later = [need for need in needs[number] if need.request >= request]
-                sizes = [len(line) + 1 for line in text.split("\n")]
+                sizes = [len(line) + 1 for line in split_lines(text)]
                 yield Row(one, one.lines, sizes, _shares(later, True), _shares(later, False))
 
 

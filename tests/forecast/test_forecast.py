@@ -22,7 +22,8 @@ from respool.forecast.line_codes import (
     decode_length,
     encode_format,
 )
-from respool.forecast.mentions import Mentions, count_folded_lines, identifiers_in, strip_prefix
+from respool.forecast.line_parts import LONG_LINE_CHARS, SplitText, split_lines
+from respool.forecast.mentions import Mentions, identifiers_in, strip_prefix
 from respool.forecast.model import call_rate, estimate_risk, forecast_lines, line_risks, load_model
 from respool.history.line_index import argument_text
 from respool.transcript import Ref
@@ -439,11 +440,13 @@ class TestRisk:
         assert estimate_risk(Offer("trim", replaced("")), self.history, Mentions()) == 0
 
 
-class TestFolded:
-    """Results whose lines stand in a string of JSON: they are needed as much as the lines are."""
+class TestLongLines:
+    """Lines in parts: escaped text, JSON, minified code."""
 
     text = "\n".join(f"    value_{n} = weave_{n}(thread, shuttle_{n % 7})" for n in range(200))
     wrapped = json.dumps({"returncode": 0, "output": text})
+    members = json.dumps([{"name": f"loom_{n}", "threads": n} for n in range(90)])
+    minified = ";".join(f"let value_{n}=weave(thread_{n})" for n in range(90))
 
     def risk_of(self, text: str) -> float:
         history = history_of(runs("cat loom.py", text), OTHER, OTHER)
@@ -457,20 +460,34 @@ class TestFolded:
         assert self.wrapped.index("weave_190") > 4_000
         history = history_of(runs("cat loom.py", self.wrapped), runs("rg weave_190", "none"))
         words = history.mentions.results[1]
-        assert history.mentions.mentions_of(words).calls == {0}
+        part = next(n for n, one in enumerate(split_lines(self.wrapped)) if "weave_190" in one)
+        assert history.mentions.mentions_of(words).calls == {part}
 
-    @pytest.mark.parametrize(
-        ("text", "lines"),
-        [
-            ("", 0),
-            ("plain\\n" * 9, 0),
-            ('{"output": "a\\nb"}', 0),
-            ('{"output": "' + "a line\\n" * 9 + '"}', 10),
-            ('{"output": "' + "a line\\n" * 9, 0),
-            ('{"output":\n "' + "a line\\n" * 9 + '"}', 0),
-            (json.dumps({"rows": [{"note": "a\nb"}] * 9}), 0),
-            (json.dumps({"a": "a\nb" * 9, "b": "a\nb" * 9}), 0),
-        ],
-    )
-    def test_how_many_lines_stand_in_one(self, text: str, lines: int):
-        assert count_folded_lines(text) == lines
+    def test_an_escaped_line_is_the_line_it_says(self):
+        line = '    say("one", shuttle_count)'
+        text = json.dumps({"output": "\n".join([line, *["a quiet line"] * 90])})
+        history = history_of(runs("cat loom.py", text), edits("/loom.py", line, "rest()"))
+        assert 0 in history.mentions.used[0].calls
+
+    @pytest.mark.parametrize("text", [wrapped, members, minified])
+    def test_parts_are_short_and_spell_the_text(self, text: str):
+        split = SplitText(f"head\n{text}\n\nend")
+        assert split.has_parts
+        assert split.unit == "parts"
+        assert max(map(len, split.lines)) < 120
+        assert split.slice(0, len(split.lines)) == [split.text]
+
+    @given(st.text(alphabet='ab\n\\",{}; .', max_size=60), st.integers(0, 40))
+    def test_offsets(self, text: str, times: int):
+        split = SplitText(text * times)
+        assert "\n".join(split.slice(0, len(split.lines))) == split.text
+        for start, line in zip(split.starts, split.lines, strict=True):
+            assert split.text.startswith(line, start)
+
+    @pytest.mark.parametrize("text", ["", "a\nb", "word " * (LONG_LINE_CHARS // 5)])
+    def test_others_are_lines(self, text: str):
+        assert split_lines(text) == text.split("\n")
+
+    def test_kept_parts_of_a_line_stay_on_it(self):
+        split = SplitText(self.members)
+        assert "\n" not in "".join(split.slice(2, 9))

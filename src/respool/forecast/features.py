@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final
@@ -106,7 +106,6 @@ class LineBins(Struct, frozen=True):
     used: bytes
     mentioned: bytes
     discussed: bytes
-    folded: Mapping[int, int] = {}  # lines that hold several, and how many
 
     @property
     def bins(self) -> Sequence[Bins]:
@@ -274,7 +273,6 @@ def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
         used=used,
         mentioned=mentioned,
         discussed=talked,
-        folded=words.folded,
     )
 
 

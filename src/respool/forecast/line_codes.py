@@ -114,7 +114,6 @@ class ResultWords(Struct, frozen=True, gc=False):
     unit: int  # the unit it arrived in
     first: int  # its first line
     formats: bytes  # format code of each line
-    folded: Mapping[int, int] = {}  # lines that hold several, and how many
 
     @property
     def lines(self) -> int:

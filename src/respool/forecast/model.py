@@ -84,10 +84,7 @@ class Weights(Struct, frozen=True, dict=True):
                 found = map(mul, found, map(table.__getitem__, near))
             else:  # nothing nearby
                 far *= table[0]
-        shares = array("d", [far * one for one in found])
-        for line, several in lines.folded.items():
-            shares[line] *= several
-        return shares
+        return array("d", [far * one for one in found])
 
     @cached_property
     def _owned(self) -> WeightTable:
