@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from importlib.resources import files
 
 import pytest
@@ -11,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool.edits import DropExchange, DropReasoning, Offer, Replace
-from respool.forecast.features import AGES, LINE_FEATURES, RESULT_FEATURES, bin_of, result_features
+from respool.forecast.features import (
+    AGES,
+    LINE_FEATURES,
+    MIXED_FEATURES,
+    RESULT_FEATURES,
+    bin_of,
+    result_features,
+)
 from respool.forecast.line_codes import (
     FORMS,
     INDENTS,
@@ -357,8 +365,29 @@ class TestModel:
         document = tomllib.loads(text)
         assert document["date"]
         assert document["data"]
-        assert all(score["auc"] > 0.7 for score in document["scores"])
-        assert {score["forecast"] for score in document["scores"]} == {"whole", "names"}
+        assert len(text) < 300_000
+
+    def test_pairs_of_features_can_be_evaluated(self):
+        for name in ("whole", "names"):
+            for first, second in (pair["of"] for pair in DOCUMENT[name]["pairs"]):
+                is_line = first.startswith("line: "), second.startswith("line: ")
+                assert is_line != (True, False)
+                assert is_line != (False, True) or first in MIXED_FEATURES
+                unique = list(LINE_FEATURES)[:7]
+                assert is_line != (True, True) or {first[6:], second[6:]} <= {*unique}
+
+    @settings(max_examples=examples(30), deadline=None)
+    @given(st.lists(st.lists(st.integers(0, 8), max_size=9), min_size=1, max_size=5))
+    def test_rates_are_the_product_of_all_factors(self, turns: list[list[int]]):
+        texts = ("\n".join(WORDS[n] for n in turn) for turn in turns)
+        history = history_of(*(reads(f"/{n}.py", text) for n, text in enumerate(texts)), OTHER)
+        for position in history.transcript.results[:-1]:
+            known = result_features(position, history.transcript, history.ledger, history.mentions)
+            assert known is not None
+            found = forecast_lines(known)
+            for line, bins in enumerate(known.lines):
+                assert found.whole[line] == pytest.approx(2.0 * rate_of("whole", known.bins, bins))
+                assert found.names[line] == pytest.approx(1.5 * rate_of("names", known.bins, bins))
 
     def test_a_copy_elsewhere_makes_a_line_worth_less(self):
         text = numbered(LOOM)
@@ -380,6 +409,27 @@ class TestModel:
 
     def test_read_once(self):
         assert load_model() is load_model()
+
+
+DOCUMENT = tomllib.loads(files("respool.forecast").joinpath("weights.toml").read_text("utf-8"))
+
+
+def rate_of(name: str, result_bins: Sequence[int], line_bins: Sequence[int]) -> float:
+    """The rate of a line as the file says it, factor by factor."""
+    if not any(line_bins[:4]):
+        return 0.0
+    document = DOCUMENT[name]
+    at = dict(zip(RESULT_FEATURES, result_bins, strict=True))
+    at |= {f"line: {of}": bin for of, bin in zip(LINE_FEATURES, line_bins, strict=True)}
+    rate = document["rate"]
+    for of, bins in RESULT_FEATURES.items():
+        rate *= document["result"][of][bins[at[of]]]
+    for of, bins in LINE_FEATURES.items():
+        rate *= document["line"][of][bins[at[f"line: {of}"]]]
+    for pair in document["pairs"]:
+        first, second = pair["of"]
+        rate *= pair["table"][at[first]][at[second]]
+    return min(1.0, rate)
 
 
 def rates(history: IndexedHistory) -> list[float]:

@@ -75,6 +75,13 @@ LINE_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "length": LENGTHS,
     "indent": INDENTS,
 }
+# The features of a result that may change what a feature of its lines says. They change seldom, so
+# that the factors of its lines can be cached.
+MIXED_FEATURES: Final = (
+    *("kind", "age", "lines", "taken up", "file", "range", "read again", "edits", "path"),
+    *("own lines", "own names", "failed"),
+)
+_MIXED: Final = tuple(map(list(RESULT_FEATURES).index, MIXED_FEATURES))
 ONLY_HERE: Final = 3  # a value of "own"
 _DIFF: Final = RESULT_FEATURES["kind"].index("read diff")
 _PATCHED: Final = 2  # a value of "edits"
@@ -233,6 +240,10 @@ def result_features(
         int(part.error),
         session.reuse,
     )
+    mixed = tuple([bins[at] for at in _MIXED])
+    if owned.mixed != mixed:
+        owned.mixed = mixed
+        owned.version += 1
     return ResultFeatures(words, bins, owned, mentions)
 
 
