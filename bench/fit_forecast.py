@@ -1,383 +1,449 @@
-"""Fit the forecast to recorded sessions and print its held-out scores.
+"""Fit the forecast to recorded sessions, by owner, and print its scores on other owners.
 
-    python -m bench.fit_forecast [CORPUS] [--write] [--ablate] [--frontier AVERSION ...]
-        [--cross FOLDER]
+    python -m bench.fit_forecast [CORPUS] --data FOLDER [--folds FOLDER] [--importance] [--write]
 
 CORPUS (default: ../shared/corpus beside the repository) holds one .jsonl.gz for each agent and
-repository. Every score is held out by repository: weights fitted on all others. --write puts the
-weights fitted on everything into src/respool/forecast/weights.toml; --ablate tells what a feature
-is worth; --frontier replays the sessions of the published baselines under a priced planner that
-has nothing but the forecast, each with weights from other repositories; --cross writes for each
-repository the weights of all others into FOLDER, for bench/frontier.py. Needs numpy, scipy and
-scikit-learn, which nothing else does.
+repository. The lines of its results are extracted into the folder --data, one file each, unless
+they are there. --folds writes weights for `bench.held_out --weights`: for each fold of the owners
+that fit, those of all other folds, and those of all that fit, for the owners that judge. --write
+puts the weights fitted on everything into src/respool/forecast/weights.toml. --importance prints
+what each feature and each pair of features contributes. Needs numpy and scikit-learn.
+
+The forecast is a sum of boosted trees of depth two. Each leaf has at most two features, so that
+the sum is exactly a table of factors for each feature and for some pairs of features.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from msgspec import Struct
-from scipy import sparse
-from sklearn.linear_model import PoissonRegressor
+from msgspec import Struct, structs
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import roc_auc_score
 
-from bench.forecast_data import call_rows, rows_of
-from bench.forecast_planner import Knobs, Planned
-from respool.forecast.features import AGES, LINE_FEATURES, RESULT_FEATURES, bin_of
-from respool.forecast.model import ForecastModel, parse_model
+from bench.forecast_data import Lines, call_rows, join, result_locations, rows_of, sampled_lines
+from bench.held_out import JUDGES, owner_of
+from respool.forecast.features import (
+    AGES,
+    LINE_FEATURES,
+    MIXED_FEATURES,
+    RESULT_FEATURES,
+    bin_of,
+)
 from respool.pricing import CacheTerms
-from respool.replay.policies import UnchangedSender
 from respool.replay.prompt_cache import HOUR, CharacterMeasure
 from respool.replay.recording import BillingConditions, Recording
-from respool.replay.score import score_policy
 from respool.sessions.readers import READERS, read_file
 from respool.sessions.session import RecordedSession
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"
 WEIGHTS = REPOSITORY / "src" / "respool" / "forecast" / "weights.toml"
-AGENTS = ("claude-code", "codex", "opencode", "pi")
-PANEL = {
-    "claude-code__entireio+cli": 8,
-    "claude-code__entireio+git-sync": 6,
-    "claude-code__PackmindHub+context-evaluator": 4,
-    "codex__entireio+git-sync": 8,
-}
-CONDITIONS = {
-    "openai-responses": BillingConditions(CacheTerms(cache="prefix", lifetime=600), 12_000),
-}
-OTHERS = BillingConditions(
+AGENTS = ("claude-code", "codex", "copilot-cli", "gemini-cli", "openai-chat", "opencode", "pi")
+CONDITIONS = BillingConditions(
     CacheTerms(cache="explicit", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
 )
-UNNEEDED = 0.15  # of the lines that nobody needs, this share is enough
-ABLATED = 0.3  # of the lines, for the ablation
-_PENALTY, _EXACT = 3e-5, 1e-6  # with less exactness the regression stops after a few steps
+NAMES = [*RESULT_FEATURES, *(f"line: {name}" for name in LINE_FEATURES)]
+SIZES = [len(bins) for bins in (*RESULT_FEATURES.values(), *LINE_FEATURES.values())]
+FIRST_LINE = len(RESULT_FEATURES)
+UNIQUE = range(FIRST_LINE, FIRST_LINE + 7)  # features of a line's unique content
+OWNED = range(FIRST_LINE, FIRST_LINE + 4)  # if all are 0, nothing in the line can be needed
+FOLDS = 4
+MAX_LINES = 10_000  # of one repository
+EVEN = 0.75  # a repository with twice the lines has this power of two times the weight
+TREES, RATE, MIN_LEAF, PENALTY = 150, 0.1, 1_000, 50.0
+MAX_PAIRS = 30  # pairs of features; more give little
+# Observed misses per expected one in replays of the sessions that fit. A forecast counts a need
+# even if another copy is kept.
+LINES_CALIBRATION, RESULTS_CALIBRATION = 0.3, 0.6
+CONTENTS = {"code": "read code", "diff": "read diff", "hits": "search hits", "test": "run test"}
+RESULTS_BY_CONTENT = {"code": 0.45, "hits": 0.4, "test": 0.2}
 _SEED = 1
 
 
-class Lines(Struct):
-    """Lines of results at some moment, and the later turns that needed them."""
+class Corpus(Struct, frozen=True):
+    """The lines of all files, with the owner and the weight of each."""
 
-    bins: np.ndarray
-    whole: np.ndarray
-    named: np.ndarray
-    weight: np.ndarray
-    size: np.ndarray
-    group: np.ndarray  # agent and repository
+    lines: Lines
+    owner: np.ndarray
+    group: np.ndarray  # number of the agent and repository
+    weight: np.ndarray  # evened out between repositories
+    groups: Sequence[str]
+    calls: Mapping[str, np.ndarray]  # by owner: kind, age, and turns or lines
+    sessions: int
+
+
+class Tables(Struct, frozen=True):
+    """One forecast: logarithms of the base rate, of each bin's factor, and of those of pairs."""
+
+    base: float
+    single: Sequence[np.ndarray]
+    pairs: Mapping[tuple[int, int], np.ndarray]
+
+    def rates(self, bins: np.ndarray) -> np.ndarray:
+        """The rate of each line."""
+        found = np.full(len(bins), self.base)
+        for feature, table in enumerate(self.single):
+            found += table[bins[:, feature]]
+        for (first, second), table in self.pairs.items():
+            found += table[bins[:, first], bins[:, second]]
+        return np.exp(found)
 
 
 def main() -> None:
-    """Fit, judge, and write."""
+    """Extract, fit, judge, and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--folds", type=Path)
+    parser.add_argument("--importance", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--ablate", action="store_true")
-    parser.add_argument("--frontier", nargs="*", type=float, metavar="AVERSION")
-    parser.add_argument("--cross", type=Path, metavar="FOLDER")
     asked = parser.parse_args()
-    recordings = list(_recordings(asked.corpus))
-    _print_horizon(recordings)
-    lines = _lines(recordings)
-    calls = _calls(recordings)
-    scores = _judged(lines)
-    everything = _fitted(lines, np.ones(len(lines.whole), bool))
-    document = _document(everything, calls, scores, len(recordings), len(lines.whole))
+    asked.data.mkdir(parents=True, exist_ok=True)
+    for path in sorted(asked.corpus.glob("*.jsonl.gz")):
+        if path.name.partition("__")[0] in AGENTS and not _data_of(path, asked.data).exists():
+            extract(path, _data_of(path, asked.data))
+    corpus = read_data(asked.data)
+    fits = ~np.isin(corpus.owner, JUDGES)
+    pairs = {column: choose_pairs(corpus, fits, column) for column in (0, 1)}
+    if asked.folds is not None:
+        write_folds(corpus, fits, pairs, asked.folds)
+    if asked.importance:
+        _print_importance(corpus, fits, pairs)
     if asked.write:
-        WEIGHTS.write_text(document, "utf-8")
-    if asked.cross is not None:
-        asked.cross.mkdir(parents=True, exist_ok=True)
-        for repository, said in _crossed(lines, calls):
-            (asked.cross / f"{repository.replace('/', '+')}.toml").write_text(said, "utf-8")
-    if asked.ablate:
-        _ablate(lines)
-    if asked.frontier is not None:
-        shipped = parse_model(tomllib.loads(document))
-        _frontier(recordings, lines, calls, shipped, asked.frontier or [1.0, 1.5, 2.0, 3.0, 4.0])
+        everything = np.ones(len(fits), bool)
+        WEIGHTS.write_text(fitted_document(corpus, everything, pairs), "utf-8")
 
 
-def _recordings(corpus: Path) -> Iterator[tuple[str, bool, Recording]]:
-    """Each session with its agent and repository, and whether the baselines use it."""
-    for path in sorted(corpus.glob("*.jsonl.gz")):
-        name = path.name.removesuffix(".jsonl.gz")
-        if not name.startswith(AGENTS):
+def _data_of(path: Path, folder: Path) -> Path:
+    return folder / f"{path.name.removesuffix('.jsonl.gz')}.npz"
+
+
+def extract(path: Path, target: Path) -> None:
+    """Write the lines and calls of a file's sessions as columns."""
+    rng = np.random.default_rng(_SEED)
+    tables: list[Lines] = []
+    calls, sessions = np.zeros((2, len(AGES), 2)), 0
+    for session in read_file(path, READERS):
+        if not isinstance(session, RecordedSession) or len(session.requests) < 3:
             continue
-        group, taken = name.replace("__", " ").replace("+", "/"), 0
-        for session in read_file(path, READERS):
-            if not isinstance(session, RecordedSession) or len(session.requests) < 3:
-                continue
-            conditions = CONDITIONS.get(session.format, OTHERS)
-            recording = Recording(session, CharacterMeasure(), conditions)
-            baseline = taken < PANEL.get(name, 0) and _is_long(session)
-            taken += baseline
-            yield group, baseline, recording
-
-
-def _print_horizon(recordings: Sequence[tuple[str, bool, Recording]]) -> None:
-    """Print the requests still to come after a number of them."""
-    for agent in AGENTS:
-        sizes = [
-            len(recording.cuts) for group, _, recording in recordings if group.startswith(agent)
+        recording = Recording(session, CharacterMeasure(), CONDITIONS)
+        sessions += 1
+        tables += [
+            sampled_lines(row, rng) for row in rows_of(recording, result_locations(recording))
         ]
-        for so_far in (1, 5, 10, 20, 40, 80, 160):
-            left = [size - so_far for size in sizes if size > so_far]
-            if len(left) > 5:
-                print(
-                    f"{agent}: after {so_far}, {np.mean(left):.0f} (median {np.median(left):.0f})"
-                )
-
-
-def _is_long(session: RecordedSession) -> bool:
-    size = sum(len(json.dumps(message, ensure_ascii=False)) for message in session.messages)
-    return size >= 200_000 and 25 <= len(session.requests) <= 260
-
-
-def _lines(recordings: Sequence[tuple[str, bool, Recording]]) -> Lines:
-    """All lines that were needed, and some of the others."""
-    rng = random.Random(_SEED)
-    columns: dict[str, list[object]] = defaultdict(list)
-    for group, _, recording in recordings:
-        for row in rows_of(recording, AsPlaced(recording).results):
-            for line, bins in enumerate(row.lines):
-                needed = line in row.whole or line in row.named
-                if not needed and rng.random() >= UNNEEDED:
-                    continue
-                columns["bins"].append((*row.known.bins, *bins))
-                columns["whole"].append(row.whole.get(line, 0.0))
-                columns["named"].append(row.named.get(line, 0.0))
-                columns["weight"].append(1.0 if needed else 1 / UNNEEDED)
-                columns["size"].append(row.sizes[line])
-                columns["group"].append(group)
-    kinds = {"bins": np.int8, "group": str, "size": np.int32}
-    arrays = {name: np.array(got, kinds.get(name, np.float32)) for name, got in columns.items()}
-    return Lines(**arrays)
-
-
-class AsPlaced(Planned):
-    """Locations of a session's results only."""
-
-    def __init__(self, recording: Recording) -> None:
-        super(Planned, self).__init__(recording)
-
-
-def _calls(recordings: Sequence[tuple[str, bool, Recording]]) -> dict[str, list[float]]:
-    """Turns for each line of a call, by kind and age."""
-    turns: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for _, _, recording in recordings:
         for kind, age, lines, later in call_rows(recording):
-            one = turns["write" if kind == "write" else "other", bin_of(AGES, age)]
-            one[0] += later
-            one[1] += lines
-    found: dict[str, list[float]] = {"write": [], "other": []}
-    for kind, rates in found.items():
-        for age in range(len(AGES)):
-            needed, lines = turns[kind, age]
-            rates.append(needed / lines if lines > 1_000 else (rates[-1] if rates else 0.0))
-    return found
+            calls[int(kind == "write"), bin_of(AGES, age)] += later, lines
+    if tables:
+        found = join(tables)
+        columns = {name: getattr(found, name) for name in Lines.__struct_fields__}
+        np.savez(target, calls=calls, sessions=sessions, **columns)
 
 
-SIZES = [len(bins) for bins in (*RESULT_FEATURES.values(), *LINE_FEATURES.values())]
-NAMES = [*RESULT_FEATURES, *(f"line: {name}" for name in LINE_FEATURES)]
-# How edits are made decides which lines they quote. Patches come from too few repositories to tell
-# it from how many names these need.
-_NOT_OF_NAMES = NAMES.index("edits")
-
-
-def _matrix(bins: np.ndarray, without: int | None = None) -> sparse.csr_matrix:
-    """One column for each bin."""
-    offsets = np.cumsum([0, *SIZES[:-1]])
-    columns = bins.astype(np.int64) + offsets
-    if without is not None:
-        columns = np.delete(columns, without, axis=1)
-    count, each = columns.shape
-    ends = np.arange(0, count * each + 1, each)
-    ones = np.ones(count * each, np.float32)
-    return sparse.csr_matrix((ones, columns.ravel(), ends), shape=(count, sum(SIZES)))
-
-
-def _regression(
-    lines: Lines, train: np.ndarray, of: np.ndarray, without: int | None = None
-) -> PoissonRegressor:
-    fit = PoissonRegressor(alpha=_PENALTY, tol=_EXACT, max_iter=1_000)
-    return fit.fit(
-        _matrix(lines.bins[train], without), of[train], sample_weight=lines.weight[train]
+def read_data(folder: Path) -> Corpus:
+    """All extracted lines in which something can be needed."""
+    tables: list[Lines] = []
+    owners: list[np.ndarray] = []
+    calls: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((2, len(AGES), 2)))
+    groups = sorted(folder.glob("*.npz"))
+    sessions = 0
+    for path in groups:
+        with np.load(path) as data:
+            lines = Lines(*(data[name] for name in Lines.__struct_fields__))
+            calls[owner_of(path)] += data["calls"]
+            sessions += int(data["sessions"])
+        owned = np.flatnonzero(lines.bins[:, OWNED.start : OWNED.stop].sum(axis=1))
+        lines = _some(lines.only(owned))
+        tables.append(lines)
+        owners.append(np.full(len(lines.weight), owner_of(path)))
+    group = np.repeat(np.arange(len(tables)), [len(one.weight) for one in tables])
+    lines = join(tables)
+    totals = np.maximum(np.bincount(group, lines.weight, len(tables)), 1.0)
+    weight = lines.weight * totals[group] ** (EVEN - 1)
+    return Corpus(
+        lines=lines,
+        owner=np.concatenate(owners),
+        group=group,
+        weight=weight / weight.mean(),
+        groups=[path.stem.replace("__", " ").replace("+", "/") for path in groups],
+        calls=calls,
+        sessions=sessions,
     )
 
 
-def _fitted(lines: Lines, train: np.ndarray) -> dict[str, PoissonRegressor]:
-    return {
-        "whole": _regression(lines, train, lines.whole),
-        "names": _regression(lines, train, lines.named, _NOT_OF_NAMES),
+def _some(lines: Lines) -> Lines:
+    """At most so many lines of a repository, each of which stands for more."""
+    count = len(lines.weight)
+    if count <= MAX_LINES:
+        return lines
+    some = lines.only(np.random.default_rng(_SEED).permutation(count)[:MAX_LINES])
+    return structs.replace(some, weight=some.weight * np.float32(count / MAX_LINES))
+
+
+def admissible_pairs() -> list[tuple[int, int]]:
+    """The pairs of features that the forecast can evaluate quickly."""
+    mixed = [NAMES.index(name) for name in MIXED_FEATURES]
+    return [
+        *combinations(range(FIRST_LINE), 2),
+        *product(mixed, range(FIRST_LINE, len(NAMES))),
+        *combinations(UNIQUE, 2),
+    ]
+
+
+def choose_pairs(corpus: Corpus, rows: np.ndarray, column: int) -> list[tuple[int, int]]:
+    """The pairs that contribute most, by a fit on a third of the lines."""
+    some = rows & (np.random.default_rng(_SEED).random(len(rows)) < 1 / 3)
+    found = fit_tables(corpus, some, column, admissible_pairs())
+    worth = _spread_of_pairs(found, corpus, some)
+    return sorted(worth, key=lambda pair: -worth[pair])[:MAX_PAIRS]
+
+
+def _spread_of_pairs(
+    tables: Tables, corpus: Corpus, rows: np.ndarray
+) -> dict[tuple[int, int], float]:
+    """The spread of the logarithms that each pair adds."""
+    bins = corpus.lines.bins[rows]
+    return {pair: float(table[bins[:, pair[0]], bins[:, pair[1]]].std())
+            for pair, table in tables.pairs.items()}  # fmt: skip
+
+
+def fit_tables(
+    corpus: Corpus, rows: np.ndarray, column: int, pairs: Sequence[tuple[int, int]]
+) -> Tables:
+    """Boosted trees of depth two on these lines, as tables."""
+    trees = HistGradientBoostingRegressor(
+        loss="poisson",
+        max_iter=TREES,
+        learning_rate=RATE,
+        max_depth=2,
+        min_samples_leaf=MIN_LEAF,
+        l2_regularization=PENALTY,
+        # Features that no set names would be a set of their own.
+        interaction_cst=[*({one} for one in range(len(NAMES))), *map(set, pairs)],
+        early_stopping=False,  # pyright: ignore[reportArgumentType]
+        max_bins=16,
+    )
+    lines = corpus.lines
+    trees.fit(lines.bins[rows], lines.turns[rows, column], sample_weight=corpus.weight[rows])
+    return _tables_of(trees)
+
+
+def _tables_of(trees: Any) -> Tables:
+    """The sum of all trees as tables; what a pair says of one feature alone is moved there."""
+    single = [np.zeros(size) for size in SIZES]
+    pairs: dict[tuple[int, int], np.ndarray] = {}
+    base = float(np.ravel(trees._baseline_prediction)[0])
+    for (tree,) in trees._predictors:
+        for masks, value in _leaves(tree.nodes, 0, {}):
+            features = sorted(masks)
+            if not features:
+                base += value
+            elif len(features) == 1:
+                single[features[0]] += value * masks[features[0]]
+            else:
+                first, second = features
+                table = pairs.setdefault((first, second), np.zeros((SIZES[first], SIZES[second])))
+                table += value * np.outer(masks[first], masks[second])
+    for (first, second), table in list(pairs.items()):
+        rows = table.mean(axis=1)
+        single[first] += rows
+        columns = (table - rows[:, None]).mean(axis=0)
+        single[second] += columns
+        pairs[first, second] = table - rows[:, None] - columns
+    return Tables(base, single, pairs)
+
+
+def _leaves(
+    nodes: Any, at: int, masks: Mapping[int, np.ndarray]
+) -> Iterator[tuple[Mapping[int, np.ndarray], float]]:
+    """The leaves of a tree: the bins that lead to each, by feature, and its value."""
+    node = nodes[at]
+    if node["is_leaf"]:
+        yield masks, float(node["value"])
+        return
+    feature = int(node["feature_idx"])
+    before = masks.get(feature, np.ones(SIZES[feature], bool))
+    below = np.arange(SIZES[feature]) <= node["num_threshold"]
+    yield from _leaves(nodes, int(node["left"]), {**masks, feature: before & below})
+    yield from _leaves(nodes, int(node["right"]), {**masks, feature: before & ~below})
+
+
+# --- folds and scores -----------------------------------------------------------------------------
+
+
+def fold_owners(corpus: Corpus, rows: np.ndarray) -> dict[str, int]:
+    """The fold of each owner, of about equal weight."""
+    totals = {
+        owner: float(corpus.weight[rows & (corpus.owner == owner)].sum())
+        for owner in sorted(set(corpus.owner[rows]))
     }
-
-
-def _repository(groups: np.ndarray) -> np.ndarray:
-    return np.array([group.split(" ")[1] for group in groups])
-
-
-def _judged(lines: Lines) -> list[tuple[str, str, float, float, float]]:
-    """Held out by repository: AUC, predicted for each needed, needs kept by half of the tokens."""
-    repositories = _repository(lines.group)
-    found: list[tuple[str, str, float, float, float]] = []
-    for group in sorted(set(lines.group)):
-        test, train = lines.group == group, repositories != group.split(" ")[1]
-        for name, fit in _fitted(lines, train).items():
-            real = (lines.whole if name == "whole" else lines.named)[test]
-            rate, weight, size = (
-                fit.predict(_matrix(lines.bins[test])),
-                lines.weight[test],
-                lines.size[test],
-            )
-            auc = roc_auc_score(real > 0, rate, sample_weight=weight)
-            ratio = float(np.sum(rate * weight) / max(1e-9, np.sum(real * weight)))
-            row = (group, name, float(auc), ratio, _kept_by_half(rate, real, weight, size))
-            found.append(row)
-            print(f"{group:42} {name:6} AUC {auc:.3f} predicted/real {ratio:.2f} half {row[4]:.3f}")
+    loads, found = [0.0] * FOLDS, dict[str, int]()
+    for owner in sorted(totals, key=lambda owner: -totals[owner]):
+        found[owner] = loads.index(min(loads))
+        loads[found[owner]] += totals[owner]
     return found
 
 
-def _kept_by_half(
-    rate: np.ndarray, real: np.ndarray, weight: np.ndarray, size: np.ndarray
-) -> float:
-    """The share of all needs that stays when the better half of the tokens does."""
-    order = np.argsort(-rate / np.maximum(size, 8))
-    tokens, needs = np.cumsum((size * weight)[order]), np.cumsum((real * weight)[order])
-    return float(np.interp(0.5, tokens / tokens[-1], needs / needs[-1]))
+def write_folds(
+    corpus: Corpus,
+    fits: np.ndarray,
+    pairs: Mapping[int, Sequence[tuple[int, int]]],
+    folder: Path,
+) -> None:
+    """Write the weights of each fold, those of all owners that fit, and print the scores."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folds = fold_owners(corpus, fits)
+    fold = np.array([folds.get(owner, FOLDS) for owner in corpus.owner])
+    rates = np.zeros((len(fold), 2))
+    for number in range(FOLDS + 1):
+        rows = fits & (fold != number)
+        tables = [fit_tables(corpus, rows, column, pairs[column]) for column in (0, 1)]
+        for column in (0, 1):
+            rates[fold == number, column] = tables[column].rates(corpus.lines.bins[fold == number])
+        name = "fit" if number == FOLDS else f"fold-{number}"
+        (folder / f"{name}.toml").write_text(document(corpus, rows, tables), "utf-8")
+    files = {owner: f"fold-{number}.toml" for owner, number in folds.items()}
+    (folder / "owners.json").write_text(json.dumps(files, indent=1), "utf-8")
+    _print_scores(corpus, rates)
 
 
-def _ablate(lines: Lines) -> None:
-    """Print how much worse held-out lines are predicted without each feature."""
-    some = np.random.default_rng(_SEED).random(len(lines.whole)) < ABLATED
-    lines = Lines(**{name: getattr(lines, name)[some] for name in lines.__struct_fields__})
-    repositories = _repository(lines.group)
-    for name, of in (("whole", lines.whole), ("names", lines.named)):
-        full = _held_out(lines, repositories, of, None)
-        worth = [
-            (_held_out(lines, repositories, of, at) / full - 1, NAMES[at])
-            for at in range(len(NAMES))
-        ]
-        for more, feature in sorted(worth, reverse=True):
-            print(f"{name:6} without {feature:22} deviance {100 * more:+.2f} %", flush=True)
+def _print_scores(corpus: Corpus, rates: np.ndarray) -> None:
+    """Print the scores of each repository by weights that did not see its owner."""
+    for number, group in enumerate(corpus.groups):
+        rows = corpus.group == number
+        for column, name in enumerate(("whole", "names")):
+            real, rate = corpus.lines.turns[rows, column], rates[rows, column]
+            if np.count_nonzero(real) >= 30:
+                score = _score(corpus.lines.only(rows), real, rate)
+                print(f"{group:50} {name:6} {score}", flush=True)
+    for content, kind in CONTENTS.items():
+        rows = corpus.lines.bins[:, 0] == RESULT_FEATURES["kind"].index(kind)
+        real = (corpus.lines.turns[rows] * corpus.weight[rows, None]).sum()
+        print(
+            content, f"real/predicted {real / (rates[rows] * corpus.weight[rows, None]).sum():.2f}"
+        )
 
 
-def _held_out(lines: Lines, repositories: np.ndarray, of: np.ndarray, without: int | None) -> float:
-    total = 0.0
-    for repository in sorted(set(repositories)):
-        test = repositories == repository
-        fit = _regression(lines, ~test, of, without)
-        rate = np.maximum(fit.predict(_matrix(lines.bins[test], without)), 1e-9)
-        real = of[test]
-        logs = np.where(real > 0, real * np.log(np.maximum(real, 1e-9) / rate), 0)
-        total += 2 * float(np.sum(lines.weight[test] * (logs - real + rate)))
-    return total
+def _score(lines: Lines, real: np.ndarray, rate: np.ndarray) -> str:
+    auc = roc_auc_score(real > 0, rate, sample_weight=lines.weight)
+    ratio = float(np.sum(rate * lines.weight) / np.sum(real * lines.weight))
+    kept = [kept_by(share, lines, real, rate) for share in (0.25, 0.5)]
+    return f"AUC {auc:.3f} predicted/real {ratio:.2f} quarter {kept[0]:.3f} half {kept[1]:.3f}"
 
 
-def _document(
-    fits: Mapping[str, PoissonRegressor],
-    calls: Mapping[str, Sequence[float]],
-    scores: Sequence[tuple[str, str, float, float, float]],
-    sessions: int,
-    count: int,
+def kept_by(share: float, lines: Lines, real: np.ndarray, rate: np.ndarray) -> float:
+    """The share of all needs that stays when the better lines up to a share of the text do."""
+    order = np.argsort(-rate / np.maximum(lines.size, 8))
+    tokens = np.cumsum((lines.size * lines.weight)[order])
+    needs = np.cumsum((real * lines.weight)[order])
+    return float(np.interp(share, tokens / tokens[-1], needs / needs[-1]))
+
+
+def _print_importance(
+    corpus: Corpus, rows: np.ndarray, pairs: Mapping[int, Sequence[tuple[int, int]]]
+) -> None:
+    """Print how much worse lines of other owners are predicted with each feature shuffled."""
+    folds, rng = fold_owners(corpus, rows), np.random.default_rng(_SEED)
+    fold = np.array([folds.get(owner, FOLDS) for owner in corpus.owner])
+    test = fold == 0
+    bins, weight = corpus.lines.bins[test], corpus.weight[test]
+    for column, name in enumerate(("whole", "names")):
+        real = corpus.lines.turns[test, column]
+        tables = fit_tables(corpus, rows & ~test, column, pairs[column])
+        full = _deviance(real, tables.rates(bins), weight)
+        worse: dict[str, float] = {}
+        for feature, of in enumerate(NAMES):
+            shuffled = bins.copy()
+            rng.shuffle(shuffled[:, feature])
+            worse[of] = _deviance(real, tables.rates(shuffled), weight) / full - 1
+        for of in sorted(worse, key=lambda of: -worse[of]):
+            print(f"{name:6} {of:22} shuffled: deviance {100 * worse[of]:+.2f} %", flush=True)
+        for pair, spread in sorted(
+            _spread_of_pairs(tables, corpus, test).items(), key=lambda one: -one[1]
+        )[:12]:
+            print(f"{name:6} {NAMES[pair[0]]} with {NAMES[pair[1]]}: spread {spread:.3f}")
+
+
+def _deviance(real: np.ndarray, rate: np.ndarray, weight: np.ndarray) -> float:
+    logs = np.where(real > 0, real * np.log(np.maximum(real, 1e-9) / rate), 0)
+    return 2 * float(np.sum(weight * (logs - real + rate)))
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def fitted_document(
+    corpus: Corpus, rows: np.ndarray, pairs: Mapping[int, Sequence[tuple[int, int]]]
 ) -> str:
+    """The weights fitted on these lines, as a file."""
+    tables = [fit_tables(corpus, rows, column, pairs[column]) for column in (0, 1)]
+    return document(corpus, rows, tables)
+
+
+def document(corpus: Corpus, rows: np.ndarray, tables: Sequence[Tables]) -> str:
     """The weights as a file that people can read."""
+    owners = set(corpus.owner[rows])
+    by_content = ", ".join(f"{of} = {by}" for of, by in RESULTS_BY_CONTENT.items())
     said = [
-        "# How many later turns will need a line, as the logarithm of what each of its bins",
-        "# multiplies the rate by. Written by bench/fit_forecast.py; see docs/how/forecast.md.",
+        "# How many later turns will need a line: a base rate times a factor for each feature's",
+        "# bin, times a factor for the two bins of each pair of features (rows: the first).",
+        "# Written by bench/fit_forecast.py; see docs/how/forecast.md.",
         f'date = "{date.today()}"',
-        f'data = "{count:,} lines of results in {sessions:,} sessions, 0, 1, 2, 4 … requests old"',
+        f'data = "{int(rows.sum()):,} lines of {len(owners)} owners, 0, 1, 2, 4 … requests old"',
         "",
-        "# Held out: weights from all other repositories. AUC; predicted for each real need; the",
-        "# share of needs that the better half of the tokens holds.",
+        "[calibration]  # observed misses for each expected one",
+        f"lines = {LINES_CALIBRATION}",
+        f"results = {RESULTS_CALIBRATION}",
+        "lines_by_content = {}",
+        f"results_by_content = {{ {by_content} }}",
+        "",
     ]
-    for group, name, auc, ratio, half in scores:
-        said += [
-            "[[scores]]",
-            f'of = "{group}"',
-            f'forecast = "{name}"',
-            f"auc = {auc:.3f}",
-            f"predicted = {ratio:.2f}",
-            f"half = {half:.3f}",
-            "",
-        ]
-    for name, fit in fits.items():
-        said += _section(name, fit)
-    for kind, rates in calls.items():
+    for name, one in zip(("whole", "names"), tables, strict=True):
+        said += _section(name, one)
+    for kind, rates in _call_rates(corpus, owners).items():
         said += [f"[calls.{kind}]  # turns for each line, by age in requests"]
         said += [f'"{age}" = {rate:.5f}' for age, rate in zip(AGES, rates, strict=True)]
         said.append("")
     return "\n".join(said)
 
 
-def _section(name: str, fit: PoissonRegressor) -> list[str]:
-    said = [f"[{name}]", f"rate = {float(fit.intercept_):.4f}", ""]
+def _call_rates(corpus: Corpus, owners: set[str]) -> dict[str, list[float]]:
+    """Turns for each line of a call's arguments, by kind and age."""
+    total = sum(by for owner, by in corpus.calls.items() if owner in owners)
+    found: dict[str, list[float]] = {"write": [], "other": []}
+    for kind, rates in found.items():
+        for needed, lines in np.asarray(total)[int(kind == "write")]:
+            rates.append(needed / lines if lines > 1_000 else (rates[-1] if rates else 0.0))
+    return found
+
+
+def _section(name: str, tables: Tables) -> list[str]:
+    said = [f"[{name}]", f"rate = {_factor(tables.base)}", ""]
     at = 0
     for of, features in (("result", RESULT_FEATURES), ("line", LINE_FEATURES)):
         for feature, bins in features.items():
             said.append(f'[{name}.{of}."{feature}"]')
-            said += [f'"{bin}" = {fit.coef_[at + n]:.3f}' for n, bin in enumerate(bins)]
+            said += [f'"{bin}" = {_factor(tables.single[at][n])}' for n, bin in enumerate(bins)]
             said.append("")
-            at += len(bins)
+            at += 1
+    for (first, second), table in tables.pairs.items():
+        said += [f"[[{name}.pairs]]", f'of = ["{NAMES[first]}", "{NAMES[second]}"]', "table = ["]
+        said += [f"  [{', '.join(map(_factor, row))}]," for row in table]
+        said += ["]", ""]
     return said
 
 
-def _crossed(lines: Lines, calls: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, str]]:
-    """For each repository the weights of all others, as a file."""
-    repositories = _repository(lines.group)
-    for repository in sorted(set(repositories)):
-        fits = _fitted(lines, repositories != repository)
-        yield repository, _document(fits, calls, (), 0, 0)
-
-
-def _frontier(
-    recordings: Sequence[tuple[str, bool, Recording]],
-    lines: Lines,
-    calls: Mapping[str, Sequence[float]],
-    shipped: ForecastModel,
-    aversions: Sequence[float],
-) -> None:
-    """All-in against lost turns on the sessions of the baselines."""
-    crossed = {
-        repository: parse_model(tomllib.loads(said)) for repository, said in _crossed(lines, calls)
-    }
-    panel = [(group, recording) for group, used, recording in recordings if used]
-    for weights, crossing in (("other repositories", True), ("all", False)):
-        for aversion in aversions:
-            for agent in ("claude-code", "codex"):
-                of = [
-                    (crossed[group.split(" ")[1]] if crossing else shipped, recording)
-                    for group, recording in panel
-                    if group.startswith(agent)
-                ]
-                print(
-                    f"{agent:12} weights of {weights:20} aversion {aversion:4.1f}",
-                    _replayed(of, aversion),
-                    flush=True,
-                )
-
-
-def _replayed(panel: Sequence[tuple[ForecastModel, Recording]], aversion: float) -> str:
-    bill = all_in = base = 0.0
-    lost = turns = worse = epochs = 0
-    expected = 0.0
-    for model, recording in panel:
-        none = score_policy(recording, UnchangedSender(recording), "none").all_in
-        sender = Planned(recording, model, Knobs(aversion=aversion, margin=1.0))
-        got = score_policy(recording, sender, "planned")
-        bill, all_in, base = bill + got.bill.cost, all_in + got.all_in, base + none
-        lost, turns = lost + got.lost_turns, turns + got.requests
-        worse += got.all_in > 1.01 * none
-        epochs, expected = epochs + sender.epochs, expected + sender.expected
-    return (
-        f"bill {bill / base:.3f} all-in {all_in / base:.3f} lost {lost / turns:.4f} "
-        f"({lost}, expected {expected:.0f}) worse {worse} epochs {epochs}"
-    )
+def _factor(logarithm: float) -> str:
+    """A factor with four digits."""
+    return f"{float(f'{np.exp(logarithm):.4g}')}"
 
 
 if __name__ == "__main__":

@@ -1,23 +1,28 @@
-"""Needs of later turns per result and line, with the features known before."""
+"""Needs of later turns per result and line, with the features known before. Needs numpy."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
+import numpy as np
 from msgspec import Struct
 
-from respool.forecast.features import Bins, ResultFeatures, result_features
+from respool.forecast.features import ResultFeatures, result_features
+from respool.forecast.line_codes import LINE_FORMATS, UNIQUE_BINS
+from respool.forecast.line_parts import SplitText, split_lines
 from respool.forecast.mentions import Mentions
 from respool.history.ledger import Ledger
 from respool.providers.base import split_steps
-from respool.replay.policies import ResultLocation
+from respool.replay.policies import ReplacingSender, ResultLocation
 from respool.replay.recording import Recording
 from respool.tools import Tools
 from respool.transcript import Part, TranscriptIndex
 
 LEAST = 200  # characters; shorter results are never cut
+UNNEEDED = 0.08  # of the lines that nobody needs, this share is enough
+_UNIQUE = np.array(UNIQUE_BINS, np.int8)
+_FORMATS = np.array(LINE_FORMATS, np.int8)
 
 
 class Walk:
@@ -72,6 +77,21 @@ class Walk:
         return [at for at in self.index.results if not self.index.parts[at].server]
 
 
+class _AsPlaced(ReplacingSender):
+    """A sender that replaces nothing, for the locations of a session's results."""
+
+    def due_count(self, request: int) -> int:
+        return 0
+
+    def replacement(self, result: int) -> str | None:
+        return None
+
+
+def result_locations(recording: Recording) -> Sequence[ResultLocation]:
+    """The results of a session."""
+    return _AsPlaced(recording).results
+
+
 class Need(Struct, frozen=True):
     """Needs of one turn from one result: whole lines, and lines with names."""
 
@@ -97,7 +117,7 @@ def needs_of(recording: Recording, results: Sequence[ResultLocation]) -> list[li
                 homes.setdefault(need, []).append(number)
     rows = [place.row for place in results]
     found: list[list[Need]] = [[] for _ in results]
-    starts = [_line_starts(place.part.text) for place in results]
+    starts = [SplitText(place.part.text).starts for place in results]
     for request, needed in enumerate(recording.turn_needs):
         cut = recording.cuts[request]
         before = bisect_left(rows, cut)
@@ -115,22 +135,15 @@ def needs_of(recording: Recording, results: Sequence[ResultLocation]) -> list[li
     return found
 
 
-def _line_starts(text: str) -> list[int]:
-    lengths = [len(line) + 1 for line in text.split("\n")]
-    return [0, *accumulate(lengths)][: len(lengths)]
-
-
-class Row(Struct, frozen=True):
-    """One result at one request: its features, and the share of later turns per line."""
+class ResultRow(Struct, frozen=True):
+    """One result at one request: its features, and the later turns that needed something of it."""
 
     known: ResultFeatures
-    lines: Sequence[Bins]  # features of each line by then
-    sizes: Sequence[int]  # characters of each line
-    whole: dict[int, float]
-    named: dict[int, float]
+    text: str
+    needs: Sequence[Need]
 
 
-def rows_of(recording: Recording, results: Sequence[ResultLocation]) -> Iterator[Row]:
+def rows_of(recording: Recording, results: Sequence[ResultLocation]) -> Iterator[ResultRow]:
     """Every result of a session, when it comes and at each age that is a power of two."""
     needs = needs_of(recording, results)
     walk = Walk(recording)
@@ -140,11 +153,51 @@ def rows_of(recording: Recording, results: Sequence[ResultLocation]) -> Iterator
             text = walk.index.parts[position].text
             if len(text) < LEAST:
                 continue
-            one = result_features(position, walk.index, walk.ledger, walk.mentions)
-            if one is not None:
+            found = result_features(position, walk.index, walk.ledger, walk.mentions)
+            if found is not None:
                 later = [need for need in needs[number] if need.request >= request]
-                sizes = [len(line) + 1 for line in text.split("\n")]
-                yield Row(one, one.lines, sizes, _shares(later, True), _shares(later, False))
+                yield ResultRow(found, text, later)
+
+
+class Lines(Struct, frozen=True):
+    """Lines of results at some moment, and the later turns that needed them, as columns."""
+
+    bins: np.ndarray  # features of the result, then of the line
+    turns: np.ndarray  # turns that needed the line as such, and a name only there
+    weight: np.ndarray  # lines that each stands for
+    size: np.ndarray  # characters
+
+    def only(self, rows: np.ndarray) -> Lines:
+        """Some of them."""
+        return Lines(self.bins[rows], self.turns[rows], self.weight[rows], self.size[rows])
+
+
+def join(tables: Sequence[Lines]) -> Lines:
+    """All lines of some tables."""
+    fields = Lines.__struct_fields__
+    return Lines(*(np.concatenate([getattr(one, name) for one in tables]) for name in fields))
+
+
+def sampled_lines(row: ResultRow, rng: np.random.Generator) -> Lines:
+    """All lines of a result that were needed, and some of the others."""
+    lines = row.known.line_bins
+    turns = np.zeros((len(lines.formats), 2), np.float32)
+    for column, whole in enumerate((True, False)):
+        for line, share in _shares(row.needs, whole).items():
+            turns[line, column] = share
+    needed = turns.sum(axis=1) > 0
+    at = np.flatnonzero(needed | (rng.random(len(needed)) < UNNEEDED))
+    formats = np.frombuffer(lines.formats, np.uint8)[at]
+    near = (lines.used, lines.mentioned, lines.discussed, lines.places)
+    columns = (
+        np.broadcast_to(np.array(row.known.bins, np.int8), (len(at), len(row.known.bins))),
+        _UNIQUE[np.frombuffer(lines.unique, np.uint16)[at]],
+        *(np.frombuffer(one, np.int8)[at, None] for one in near),
+        _FORMATS[formats],
+    )
+    sizes = np.array([len(line) + 1 for line in split_lines(row.text)], np.int32)[at]
+    weight = np.where(needed[at], 1.0, 1 / UNNEEDED).astype(np.float32)
+    return Lines(np.concatenate(columns, axis=1), turns[at], weight, sizes)
 
 
 def _shares(needs: Sequence[Need], whole: bool) -> dict[int, float]:

@@ -1,27 +1,23 @@
 """The planner and the predictor on recorded sessions: all-in against lost turns, by caution.
 
-    python -m bench.frontier [CORPUS] [--rest] [--weights FOLDER] [--preset NAME ...]
-                             [--caution N ...] [--lean]
+    python -m bench.frontier [CORPUS] [--rest] [--preset NAME ...] [--caution N ...] [--lean]
 
 CORPUS (default: ../shared/corpus beside the repository). Counted and priced as the published
-baselines are, on their sessions, or with --rest on all other long ones of the same files. --weights
-takes for each session the weights that `bench.fit_forecast --cross FOLDER` fitted without its
-repository. Without --caution, presets: those named, else safe and lean.
+baselines are, on their sessions, or with --rest on all other long ones of the same files. The
+shipped weights have seen these sessions: bench/held_out.py judges by weights that have not. Without
+--caution, presets: those named, else safe and lean.
 """
 
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections.abc import Iterator, Sequence
 from multiprocessing import Pool
 from pathlib import Path
 from typing import NamedTuple
 
 import respool
-import respool.forecast.model as shipped
 from bench.passes import panel, recording_of
-from respool.forecast.model import parse_model
 from respool.policy import PRESETS
 from respool.replay.policies import ProjectionSender, UnchangedSender
 from respool.replay.score import score_policy
@@ -58,12 +54,9 @@ def policies(
     }
 
 
-def measured(task: tuple[RecordedSession, dict[str, respool.Policy], str | None]) -> list[Row]:
+def measured(task: tuple[RecordedSession, dict[str, respool.Policy]]) -> list[Row]:
     """One session under each policy."""
-    session, tried, weights = task
-    if weights is not None:
-        model = parse_model(tomllib.loads(Path(weights).read_text("utf-8")))
-        shipped.shipped = lambda: model  # type: ignore[assignment]
+    session, tried = task
     recording = recording_of(session, real=False)
     base = score_policy(recording, UnchangedSender(recording), "none")
     rows: list[Row] = []
@@ -86,16 +79,6 @@ def measured(task: tuple[RecordedSession, dict[str, respool.Policy], str | None]
             )
         )
     return rows
-
-
-def weights_for(session: RecordedSession, folder: Path | None) -> str | None:
-    """The file that was fitted without this session's repository."""
-    if folder is None:
-        return None
-    found = [one for one in folder.glob("*.toml") if one.stem.replace("+", "/") in session.id]
-    if len(found) != 1:
-        raise SystemExit(f"{session.id}: no weights of its own in {folder}")
-    return str(found[0])
 
 
 def told(rows: Sequence[Row]) -> Iterator[str]:
@@ -122,13 +105,12 @@ def main() -> None:
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
     parser.add_argument("--rest", action="store_true")
     parser.add_argument("--lean", action="store_true")
-    parser.add_argument("--weights", type=Path)
     parser.add_argument("--preset", nargs="+", choices=PRESETS, default=("safe", "lean"))
     parser.add_argument("--caution", type=float, nargs="*", default=())
     given = parser.parse_args()
     tried = policies(given.preset, given.caution, lean=given.lean)
     sessions = panel(given.corpus, rest=given.rest)
-    tasks = ((one, tried, weights_for(one, given.weights)) for one in sessions)
+    tasks = ((one, tried) for one in sessions)
     with Pool() as pool:
         rows = [row for found in pool.imap_unordered(measured, tasks) for row in found]
     print("\n".join(told(rows)))

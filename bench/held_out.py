@@ -1,11 +1,12 @@
 """Presets on sessions of owners that no weight was fitted on, with figures by session.
 
     python -m bench.held_out [CORPUS] [--part judge|fit|all] [--agent claude-code|codex]
-                             [--preset NAME ...] [--set NAME=VALUE ...] [--weights FILE]
+                             [--preset NAME ...] [--set NAME=VALUE ...] [--weights FOLDER]
                              [--per-repository N] [--processes N] [--json FILE]
 
 Owners of repositories are split: two thirds to fit, one third to judge. A session is taken if it
-has 25 requests or more and 200,000 characters or more.
+has 25 requests or more and 200,000 characters or more. --weights takes for each session the weights
+that `bench.fit_forecast --folds FOLDER` fitted without its owner.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any, Literal
@@ -105,13 +107,13 @@ class Task(Struct, frozen=True):
     path: Path
     session: RecordedSession
     policies: Mapping[str, Mapping[str, Any]]  # settings by name
-    weights: str | None
+    weights: Path | None
 
 
 def measure(task: Task) -> list[SessionFigures]:
     """One session under each policy, counted and priced as the published baselines are."""
     if task.weights is not None:
-        use_weights(Path(task.weights))
+        use_weights(task.weights)
     recording = recording_of(task.session, real=False)
     base = score_policy(recording, UnchangedSender(recording), "none").all_in
     agent, _, rest = task.path.name.removesuffix(".jsonl.gz").partition("__")
@@ -141,9 +143,21 @@ def measure(task: Task) -> list[SessionFigures]:
 
 def use_weights(path: Path) -> None:
     """Take the forecast's weights from a file, in this process."""
-    model = forecast_model.parse_model(tomllib.loads(path.read_text("utf-8")))
-    forecast_model.load_model.cache_clear()
+    model = _read_weights(path)
     forecast_model.load_model = lambda: model  # type: ignore[assignment]
+
+
+@lru_cache
+def _read_weights(path: Path) -> forecast_model.ForecastModel:
+    return forecast_model.parse_model(tomllib.loads(path.read_text("utf-8")))
+
+
+def weights_for(owner: str, folder: Path | None) -> Path | None:
+    """The weights that were fitted without an owner; None: those that are shipped."""
+    if folder is None:
+        return None
+    files: dict[str, str] = json.loads((folder / "owners.json").read_text("utf-8"))
+    return folder / files.get(owner, "fit.toml")
 
 
 def summary(rows: Sequence[SessionFigures]) -> Iterator[str]:
@@ -175,7 +189,7 @@ def tasks_of(asked: argparse.Namespace) -> Iterator[Task]:
     policies = {name: {**PRESETS[name], **extra} for name in asked.preset}
     for path in corpus_files(asked.corpus, asked.part, asked.agent):
         for session in long_sessions(path, asked.per_repository):
-            yield Task(path, session, policies, asked.weights)
+            yield Task(path, session, policies, weights_for(owner_of(path), asked.weights))
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -192,7 +206,7 @@ def main() -> None:
     parser.add_argument("--agent", nargs="+", choices=AGENTS, default=AGENTS)
     parser.add_argument("--preset", nargs="+", choices=PRESETS, default=("safe", "lean"))
     parser.add_argument("--set", nargs="*", default=(), metavar="NAME=VALUE")
-    parser.add_argument("--weights")
+    parser.add_argument("--weights", type=Path)
     parser.add_argument("--per-repository", type=int, default=1_000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path)

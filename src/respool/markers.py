@@ -50,6 +50,7 @@ _CLIP_PATTERN = re.compile(
 
 UNITS = (
     "lines",
+    "parts",  # of long lines
     "chars",
     "rows",
     "keys",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from importlib.resources import files
 
 import pytest
@@ -11,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool.edits import DropExchange, DropReasoning, Offer, Replace
-from respool.forecast.features import AGES, LINE_FEATURES, RESULT_FEATURES, bin_of, result_features
+from respool.forecast.features import (
+    AGES,
+    LINE_FEATURES,
+    MIXED_FEATURES,
+    RESULT_FEATURES,
+    bin_of,
+    result_features,
+)
 from respool.forecast.line_codes import (
     FORMS,
     INDENTS,
@@ -22,7 +30,8 @@ from respool.forecast.line_codes import (
     decode_length,
     encode_format,
 )
-from respool.forecast.mentions import Mentions, count_folded_lines, identifiers_in, strip_prefix
+from respool.forecast.line_parts import LONG_LINE_CHARS, SplitText, split_lines
+from respool.forecast.mentions import Mentions, identifiers_in, strip_prefix
 from respool.forecast.model import call_rate, estimate_risk, forecast_lines, line_risks, load_model
 from respool.history.line_index import argument_text
 from respool.transcript import Ref
@@ -356,8 +365,29 @@ class TestModel:
         document = tomllib.loads(text)
         assert document["date"]
         assert document["data"]
-        assert all(score["auc"] > 0.7 for score in document["scores"])
-        assert {score["forecast"] for score in document["scores"]} == {"whole", "names"}
+        assert len(text) < 300_000
+
+    def test_pairs_of_features_can_be_evaluated(self):
+        for name in ("whole", "names"):
+            for first, second in (pair["of"] for pair in DOCUMENT[name]["pairs"]):
+                is_line = first.startswith("line: "), second.startswith("line: ")
+                assert is_line != (True, False)
+                assert is_line != (False, True) or first in MIXED_FEATURES
+                unique = list(LINE_FEATURES)[:7]
+                assert is_line != (True, True) or {first[6:], second[6:]} <= {*unique}
+
+    @settings(max_examples=examples(30), deadline=None)
+    @given(st.lists(st.lists(st.integers(0, 8), max_size=9), min_size=1, max_size=5))
+    def test_rates_are_the_product_of_all_factors(self, turns: list[list[int]]):
+        texts = ("\n".join(WORDS[n] for n in turn) for turn in turns)
+        history = history_of(*(reads(f"/{n}.py", text) for n, text in enumerate(texts)), OTHER)
+        for position in history.transcript.results[:-1]:
+            known = result_features(position, history.transcript, history.ledger, history.mentions)
+            assert known is not None
+            found = forecast_lines(known)
+            for line, bins in enumerate(known.lines):
+                assert found.whole[line] == pytest.approx(2.0 * rate_of("whole", known.bins, bins))
+                assert found.names[line] == pytest.approx(1.5 * rate_of("names", known.bins, bins))
 
     def test_a_copy_elsewhere_makes_a_line_worth_less(self):
         text = numbered(LOOM)
@@ -379,6 +409,27 @@ class TestModel:
 
     def test_read_once(self):
         assert load_model() is load_model()
+
+
+DOCUMENT = tomllib.loads(files("respool.forecast").joinpath("weights.toml").read_text("utf-8"))
+
+
+def rate_of(name: str, result_bins: Sequence[int], line_bins: Sequence[int]) -> float:
+    """The rate of a line as the file says it, factor by factor."""
+    if not any(line_bins[:4]):
+        return 0.0
+    document = DOCUMENT[name]
+    at = dict(zip(RESULT_FEATURES, result_bins, strict=True))
+    at |= {f"line: {of}": bin for of, bin in zip(LINE_FEATURES, line_bins, strict=True)}
+    rate = document["rate"]
+    for of, bins in RESULT_FEATURES.items():
+        rate *= document["result"][of][bins[at[of]]]
+    for of, bins in LINE_FEATURES.items():
+        rate *= document["line"][of][bins[at[f"line: {of}"]]]
+    for pair in document["pairs"]:
+        first, second = pair["of"]
+        rate *= pair["table"][at[first]][at[second]]
+    return min(1.0, rate)
 
 
 def rates(history: IndexedHistory) -> list[float]:
@@ -439,11 +490,13 @@ class TestRisk:
         assert estimate_risk(Offer("trim", replaced("")), self.history, Mentions()) == 0
 
 
-class TestFolded:
-    """Results whose lines stand in a string of JSON: they are needed as much as the lines are."""
+class TestLongLines:
+    """Lines in parts: escaped text, JSON, minified code."""
 
     text = "\n".join(f"    value_{n} = weave_{n}(thread, shuttle_{n % 7})" for n in range(200))
     wrapped = json.dumps({"returncode": 0, "output": text})
+    members = json.dumps([{"name": f"loom_{n}", "threads": n} for n in range(90)])
+    minified = ";".join(f"let value_{n}=weave(thread_{n})" for n in range(90))
 
     def risk_of(self, text: str) -> float:
         history = history_of(runs("cat loom.py", text), OTHER, OTHER)
@@ -457,20 +510,34 @@ class TestFolded:
         assert self.wrapped.index("weave_190") > 4_000
         history = history_of(runs("cat loom.py", self.wrapped), runs("rg weave_190", "none"))
         words = history.mentions.results[1]
-        assert history.mentions.mentions_of(words).calls == {0}
+        part = next(n for n, one in enumerate(split_lines(self.wrapped)) if "weave_190" in one)
+        assert history.mentions.mentions_of(words).calls == {part}
 
-    @pytest.mark.parametrize(
-        ("text", "lines"),
-        [
-            ("", 0),
-            ("plain\\n" * 9, 0),
-            ('{"output": "a\\nb"}', 0),
-            ('{"output": "' + "a line\\n" * 9 + '"}', 10),
-            ('{"output": "' + "a line\\n" * 9, 0),
-            ('{"output":\n "' + "a line\\n" * 9 + '"}', 0),
-            (json.dumps({"rows": [{"note": "a\nb"}] * 9}), 0),
-            (json.dumps({"a": "a\nb" * 9, "b": "a\nb" * 9}), 0),
-        ],
-    )
-    def test_how_many_lines_stand_in_one(self, text: str, lines: int):
-        assert count_folded_lines(text) == lines
+    def test_an_escaped_line_is_the_line_it_says(self):
+        line = '    say("one", shuttle_count)'
+        text = json.dumps({"output": "\n".join([line, *["a quiet line"] * 90])})
+        history = history_of(runs("cat loom.py", text), edits("/loom.py", line, "rest()"))
+        assert 0 in history.mentions.used[0].calls
+
+    @pytest.mark.parametrize("text", [wrapped, members, minified])
+    def test_parts_are_short_and_spell_the_text(self, text: str):
+        split = SplitText(f"head\n{text}\n\nend")
+        assert split.has_parts
+        assert split.unit == "parts"
+        assert max(map(len, split.lines)) < 120
+        assert split.slice(0, len(split.lines)) == [split.text]
+
+    @given(st.text(alphabet='ab\n\\",{}; .', max_size=60), st.integers(0, 40))
+    def test_offsets(self, text: str, times: int):
+        split = SplitText(text * times)
+        assert "\n".join(split.slice(0, len(split.lines))) == split.text
+        for start, line in zip(split.starts, split.lines, strict=True):
+            assert split.text.startswith(line, start)
+
+    @pytest.mark.parametrize("text", ["", "a\nb", "word " * (LONG_LINE_CHARS // 5)])
+    def test_others_are_lines(self, text: str):
+        assert split_lines(text) == text.split("\n")
+
+    def test_kept_parts_of_a_line_stay_on_it(self):
+        split = SplitText(self.members)
+        assert "\n" not in "".join(split.slice(2, 9))

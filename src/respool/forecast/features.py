@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final
@@ -75,6 +75,13 @@ LINE_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "length": LENGTHS,
     "indent": INDENTS,
 }
+# The features of a result that may change what a feature of its lines says. They change seldom, so
+# that the factors of its lines can be cached.
+MIXED_FEATURES: Final = (
+    *("kind", "age", "lines", "taken up", "file", "range", "read again", "edits", "path"),
+    *("own lines", "own names", "failed"),
+)
+_MIXED: Final = tuple(map(list(RESULT_FEATURES).index, MIXED_FEATURES))
 ONLY_HERE: Final = 3  # a value of "own"
 _DIFF: Final = RESULT_FEATURES["kind"].index("read diff")
 _PATCHED: Final = 2  # a value of "edits"
@@ -106,7 +113,6 @@ class LineBins(Struct, frozen=True):
     used: bytes
     mentioned: bytes
     discussed: bytes
-    folded: Mapping[int, int] = {}  # lines that hold several, and how many
 
     @property
     def bins(self) -> Sequence[Bins]:
@@ -234,6 +240,10 @@ def result_features(
         int(part.error),
         session.reuse,
     )
+    mixed = tuple([bins[at] for at in _MIXED])
+    if owned.mixed != mixed:
+        owned.mixed = mixed
+        owned.version += 1
     return ResultFeatures(words, bins, owned, mentions)
 
 
@@ -274,7 +284,6 @@ def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
         used=used,
         mentioned=mentioned,
         discussed=talked,
-        folded=words.folded,
     )
 
 

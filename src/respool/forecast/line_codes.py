@@ -114,7 +114,6 @@ class ResultWords(Struct, frozen=True, gc=False):
     unit: int  # the unit it arrived in
     first: int  # its first line
     formats: bytes  # format code of each line
-    folded: Mapping[int, int] = {}  # lines that hold several, and how many
 
     @property
     def lines(self) -> int:
@@ -320,6 +319,7 @@ class ResultState(Struct, gc=False):
     seen_events: int = 0  # events applied
     version: int = 0  # incremented with every change of its lines
     stamp: tuple[int, int] = (0, 0)  # mentions by then
+    mixed: tuple[int, ...] = ()  # bins of the result that change what a line's bins say
     unique_bins: tuple[int, int] = (0, 0)  # share that occurs nowhere else, in bins
     shape: tuple[str | None, str] | None = None  # its content kind, and that of its call
     # The kind of its call, and the line that names the cause

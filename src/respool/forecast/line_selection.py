@@ -12,6 +12,7 @@ from ..markers import gap_line
 from ..shapes.decoration import split_frame
 from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
 from .line_codes import HAS_NAMES, LINE_FORMATS
+from .line_parts import SplitText
 from .mentions import Mentions
 from .model import Forecast
 from .text_blocks import Layout, keep_blocks, text_blocks
@@ -52,6 +53,7 @@ class SelectedLines(Struct, frozen=True):
     lines: Sequence[int]
     total: int
     risk: float
+    unit: str = "lines"  # or parts of long ones
 
     @property
     def removed(self) -> int:
@@ -73,10 +75,16 @@ def select_lines(
 
     Lines removed by an earlier cut stay removed, and carry no more risk.
     """
-    lines = text.split("\n")
+    split = SplitText(text)
+    lines = split.lines
     stays = _fixed_lines(text, lines, found, gone_before)
     names = LineNames(
-        lines, stays if named else b"", found=found, expected=expected, mentions=mentions, rate=rate
+        split.plain,
+        stays if named else b"",
+        found=found,
+        expected=expected,
+        mentions=mentions,
+        rate=rate,
     )
     _keep_needed(text, lines, stays, found=found, expected=expected, names=names, rate=rate)
     for line in gone_before:
@@ -91,16 +99,17 @@ def select_lines(
         end = stays.find(1, start)
         end = len(lines) if end < 0 else end
         listed = _listed_names(names, expected, start, end)
-        pieces += lines[at:start]
-        pieces += _render_hole(
-            end - start, [name for line in sorted(listed) for name in names.of(line)]
-        )
+        pieces += split.slice(at, start)
+        listed_names = [name for line in sorted(listed) for name in names.of(line)]
+        pieces += _render_hole(end - start, split.unit, listed_names)
         removed += range(start, end)
         risk += _range_risk(expected, start=start, end=end, listed=listed, gone_before=gone_before)
         at = end
-    pieces += lines[at:]
+    pieces += split.slice(at, len(lines))
     all = len(lines) - (not lines[-1])
-    return SelectedLines("\n".join(pieces), removed, all, risk) if removed else None
+    if not removed:
+        return None
+    return SelectedLines("\n".join(pieces), removed, all, risk, split.unit)
 
 
 def _range_risk(
@@ -120,9 +129,9 @@ def _range_risk(
     return risk
 
 
-def _render_hole(removed: int, names: Sequence[str]) -> list[str]:
+def _render_hole(removed: int, unit: str, names: Sequence[str]) -> list[str]:
     names_line = [f"[names only there: {', '.join(names)}]"] if names else []
-    return [gap_line(removed, "lines"), *names_line]
+    return [gap_line(removed, unit), *names_line]
 
 
 class LineNames:
@@ -170,8 +179,6 @@ class LineNames:
         """
         own = self._own_of(line).values()
         min_chars, max_chars = max(own, default=0), sum(own)
-        if self._words.folded:
-            return 0, max_chars  # the line spells it differently
         if not self._is_worth(line, min_chars):
             return 0, 0
         return min_chars if self._is_worth(line, max_chars) else 0, max_chars

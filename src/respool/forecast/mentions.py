@@ -15,7 +15,6 @@ from itertools import compress
 from threading import RLock
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from ..history.failures import strip_color
@@ -36,8 +35,8 @@ from .line_codes import (
     WordIndex,
     encode_format,
 )
+from .line_parts import has_parts, split_lines, unescape
 
-_OBJECT: Final = msgspec.json.Decoder(dict[str, object])
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier contains one of these
 _PATH: Final = re.compile(r"/|\.[A-Za-z]{1,5}$")
@@ -52,8 +51,6 @@ _TIMING: Final = re.compile(r"\d[\d.:-]*[a-zA-Z]{0,3}")  # and other figures tha
 _MIN_IDENTIFIER_CHARS: Final = 5
 _MIN_LINE_CHARS: Final = 16  # characters; shorter lines are never needed as such
 _MAX_LINE_CHARS: Final = 4_000  # characters of one line that are checked
-_MIN_FOLDED_LINES: Final = 4  # line breaks in a string that is an output
-_MOST_OF_IT: Final = 0.6  # share of the JSON around it; otherwise it is data
 _PATCH: Final = "*** Begin Patch"  # its lines are those of a diff, with signs
 _FRESH: Final = 2  # requests
 _LINES: Final = 0x5DEECE66D1234567  # separates the hash of a line from that of an equal name
@@ -151,14 +148,15 @@ class Mentions:
         return owned.find(hash(text)) or owned.store(self._missing(words, original, text))
 
     def _missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
-        text, original = strip_color(text), strip_color(original)  # other passes remove colors
-        lines, before = text.split("\n"), original.split("\n")
+        before = list(map(strip_color, split_lines(original)))  # other passes remove colors
+        text, original = strip_color(text), strip_color(original)
+        lines = split_lines(text)
         stays, were = set(strip_prefixes(text, lines)), strip_prefixes(original, before)
         # Without its number a line may begin like a place.
         shown = stays.union(map(str.strip, lines))
         removed = bytes([line not in shown for line in were])
-        if _has_long_line(text, lines) or _has_long_line(original, before):
-            named = {word for line in lines for word in self._atoms_of(line)}
+        if _is_searched_by_line(text, lines) or _is_searched_by_line(original, before):
+            named = {word for line in lines for word in self._atoms_of(unescape(line))}
         else:
             named = set(self._atoms_of("\n".join(stays.difference(were))))
             named.update(*self.word_index.words_of_runs(words, removed))
@@ -223,19 +221,17 @@ class Mentions:
                 self.user_units.append(unit)
 
     def _note_result(self, position: int, text: str, unit: int) -> None:
-        lines = text.split("\n")
-        several = count_folded_lines(text)
+        lines = split_lines(text)
         wholes = strip_prefixes(text, lines)
         formats = bytes(map(encode_format, lines, wholes))
-        if several:
-            lines = [text.replace("\\n", "\n")]
+        if has_parts(text, lines):
+            lines = list(map(unescape, lines))
         first = self.word_index.add(list(map(self._words_of, lines, wholes)))
         self.results[position] = ResultWords(
             number=len(self._units),
             unit=unit,
             first=first,
             formats=formats,
-            folded={0: several} if several else {},
         )
         self._units.append(unit)
         self._firsts.append(first)
@@ -293,7 +289,7 @@ class Mentions:
     def _take_up(self, text: str, unit: int, *, called: bool) -> None:
         """Record the words of a call or message, and the results they came from."""
         index = self.word_index
-        lines = text.split("\n")
+        lines = split_lines(text)
         for line, whole in zip(lines, strip_prefixes(text, lines), strict=True):
             for word in self._words_of(line, whole):
                 if word != UNNUMBERED:
@@ -321,22 +317,6 @@ class Mentions:
         if new and taken.units[-1:] != [unit]:
             taken.units.append(unit)
             self.late_uses += unit - self._units[result] > _FRESH
-
-
-def count_folded_lines(text: str) -> int:
-    """The number of lines of an output inside one JSON string; 0 if there is none.
-
-    >>> count_folded_lines('{"returncode": 0, "output": "' + 40 * "one line\\\\n" + '"}')
-    41
-    """
-    if not text.startswith("{") or "\n" in text or text.count("\\n") < _MIN_FOLDED_LINES:
-        return 0
-    try:
-        fields = _OBJECT.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return 0
-    output = max((one for one in fields.values() if isinstance(one, str)), key=len, default="")
-    return output.count("\n") + 1 if len(output) > _MOST_OF_IT * len(text) else 0
 
 
 def _searched_length(line: str) -> int:
@@ -396,7 +376,9 @@ def strip_prefix(line: str) -> str:
 
 
 def strip_prefixes(text: str, lines: Sequence[str]) -> list[str]:
-    """The lines of a text without their prefixes."""
+    """The lines of a text without their prefixes, parts of long ones without their escapes."""
+    if has_parts(text, lines):
+        return [strip_prefix(unescape(line)) for line in lines]
     if _has_long_line(text, lines):
         return [strip_prefix(line) for line in lines]
     return list(map(str.strip, _PLACED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")))
@@ -405,6 +387,11 @@ def strip_prefixes(text: str, lines: Sequence[str]) -> list[str]:
 def _has_long_line(text: str, lines: Sequence[str]) -> bool:
     """Check whether a line of a text is too long to be searched completely."""
     return len(text) > _MAX_LINE_CHARS and len(max(lines, key=len)) > _MAX_LINE_CHARS
+
+
+def _is_searched_by_line(text: str, lines: Sequence[str]) -> bool:
+    """Check whether a text must be searched line by line: it has parts, or very long lines."""
+    return has_parts(text, lines) or _has_long_line(text, lines)
 
 
 def _identifier_sort(atom: str) -> int:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from itertools import compress
-from math import exp, prod
+from math import prod
 from operator import getitem, mul
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -43,66 +43,134 @@ _LINE_RATIO: Final = 2.0
 _NAME_RATIO: Final = 1.5
 _OWNED: Final = 4  # the first features of a line: if all are 0, nothing in it can be needed
 _NEARS: Final = slice(7, 10)  # features of its neighbourhood; its place and format follow
+_PLACE: Final = 10
+_FORMATS: Final = slice(11, 14)
+_MAX_FACTORS: Final = 1_000  # results with different bins whose lines' factors are cached
 _MAX_RATE: Final = 1.0  # maximum turns expected to need one line
 
-# Observed misses per expected one, in 91 recorded sessions that are not among those of the
-# published figures: the forecast counts a need even if another copy is kept.
-_LINES_CALIBRATION: Final = 0.3
-_LINES_CALIBRATION_BY_CONTENT: Final[Mapping[str, float]] = {"diff": 8.0}  # repeated in patches
-_CALIBRATION_BY_CONTENT: Final[Mapping[str, float]] = {
-    "code": 0.45,
-    "diff": 8.0,
-    "hits": 0.4,
-    "test": 0.2,
-}
-_DEFAULT_CALIBRATION: Final = 0.6
+_RESULT_NUMBERS: Final = {name: number for number, name in enumerate(RESULT_FEATURES)}
+# A feature of a line has a name of its own: some share theirs with one of the result.
+_LINE_NUMBERS: Final = {f"line: {name}": number for number, name in enumerate(LINE_FEATURES)}
 _REASONING_RISK: Final = 0.012  # turns that miss something of one unit's reasoning
 
 
+class Pair(Struct, frozen=True):
+    """Factors for each two bins of two features; rows are the bins of the first."""
+
+    first: int
+    second: int
+    table: tuple[WeightTable, ...]
+
+
 class Weights(Struct, frozen=True, dict=True):
-    """One forecast: a base rate, and the factor of each bin."""
+    """One forecast: a base rate, and the factor of each bin and of each two bins of a pair."""
 
     rate: float
     result: tuple[WeightTable, ...]
     line: tuple[WeightTable, ...]
+    of_results: tuple[Pair, ...] = ()  # two features of the result
+    mixed: tuple[Pair, ...] = ()  # one of the result, one of the line
+    of_line: tuple[Pair, ...] = ()  # two of the line
 
     def of_result(self, bins: Sequence[int]) -> float:
         """The rate of a result with these bins, before its lines."""
-        return self.rate * prod(map(getitem, self.result, bins))
+        found = self.rate * prod(map(getitem, self.result, bins))
+        for pair in self.of_results:
+            found *= pair.table[bins[pair.first]][bins[pair.second]]
+        return found
 
-    def of_lines(self, lines: LineBins) -> array[float]:
-        """The factor of each line."""
-        found = map(self._owned.__getitem__, lines.unique)
-        at_place = map(self._looks.__getitem__, lines.places)
-        found = map(mul, found, map(getitem, at_place, lines.formats))
-        nears, far = (
-            zip(self.line[_NEARS], (lines.used, lines.mentioned, lines.discussed), strict=True),
-            1.0,
-        )
-        for table, near in nears:
+    def of_lines(self, bins: Sequence[int], lines: LineBins) -> array[float]:
+        """The factor of each line of a result with these bins."""
+        factors = self._line_factors(bins)
+        tables = factors.tables
+        found = map(factors.unique.__getitem__, lines.unique)
+        found = map(mul, found, map(factors.formats.__getitem__, lines.formats))
+        found = map(mul, found, map(tables[_PLACE].__getitem__, lines.places))
+        far = 1.0
+        nears = lines.used, lines.mentioned, lines.discussed
+        for feature, near in enumerate(nears, _NEARS.start):
             if any(near[:1]):
-                found = map(mul, found, map(table.__getitem__, near))
+                found = map(mul, found, map(tables[feature].__getitem__, near))
             else:  # nothing nearby
-                far *= table[0]
-        shares = array("d", [far * one for one in found])
-        for line, several in lines.folded.items():
-            shares[line] *= several
-        return shares
+                far *= tables[feature][0]
+        return array("d", [far * one for one in found])
+
+    def _line_factors(self, bins: Sequence[int]) -> LineFactors:
+        """The factors of lines in a result with these bins, cached for a while."""
+        key = tuple([bins[at] for at in self._mixed_features])
+        known = self._factors.get(key)
+        if known is None:
+            if len(self._factors) >= _MAX_FACTORS:
+                self._factors.clear()
+            known = self._factors[key] = LineFactors(self._line_tables(bins), self._pair_factors)
+        return known
+
+    def _line_tables(self, bins: Sequence[int]) -> Sequence[Sequence[float]]:
+        """The factors of a line's bins in a result with these bins."""
+        tables: list[Sequence[float]] = list(self.line)
+        for pair in self.mixed:
+            row = pair.table[bins[pair.first]]
+            tables[pair.second] = list(map(mul, tables[pair.second], row))
+        return tables
 
     @cached_property
-    def _owned(self) -> WeightTable:
-        """Factors by a line's unique content; 0 if it has none."""
-        tables = self.line[: _NEARS.start]
-        return tuple(
-            prod(map(getitem, tables, bins)) if any(bins[:_OWNED]) else 0.0 for bins in UNIQUE_BINS
-        )
+    def _mixed_features(self) -> Sequence[int]:
+        return sorted({pair.first for pair in self.mixed})
 
     @cached_property
-    def _looks(self) -> tuple[WeightTable, ...]:
-        """Factors by place, then by format."""
-        place, *tables = self.line[_NEARS.stop :]
-        factors = [prod(map(getitem, tables, bins)) for bins in LINE_FORMATS]
-        return tuple(tuple(first * one for one in factors) for first in place)
+    def _factors(self) -> dict[tuple[int, ...], LineFactors]:
+        return {}
+
+    @cached_property
+    def _pair_factors(self) -> Sequence[float]:
+        """The product of the pairs of a line's features, by its code; 0 if it has nothing own."""
+        return [
+            prod([one.table[bins[one.first]][bins[one.second]] for one in self.of_line])
+            if any(bins[:_OWNED])
+            else 0.0
+            for bins in UNIQUE_BINS
+        ]
+
+
+class LineFactors:
+    """The factors of lines in results with equal bins, by code, computed on first use."""
+
+    def __init__(self, tables: Sequence[Sequence[float]], pairs: Sequence[float]) -> None:
+        self.tables = tables
+        self.unique = _UniqueFactors(tables, pairs)
+        self.formats = _FormatFactors(tables)
+
+
+class _UniqueFactors(dict[int, float]):
+    """Factors of a line's unique content, by code."""
+
+    def __init__(self, tables: Sequence[Sequence[float]], pairs: Sequence[float]) -> None:
+        self._tables, self._pairs = tables, pairs
+
+    def __missing__(self, code: int) -> float:
+        bins = UNIQUE_BINS[code]
+        found = self[code] = prod(map(getitem, self._tables, bins), start=self._pairs[code])
+        return found
+
+
+class _FormatFactors(dict[int, float]):
+    """Factors of a line's form, length and indentation, by code."""
+
+    def __init__(self, tables: Sequence[Sequence[float]]) -> None:
+        self._tables = tables[_FORMATS]
+
+    def __missing__(self, code: int) -> float:
+        found = self[code] = prod(map(getitem, self._tables, LINE_FORMATS[code]))
+        return found
+
+
+class Calibration(Struct, frozen=True):
+    """Observed misses per expected one: a forecast counts a need even if another copy is kept."""
+
+    lines: float  # of a result cut to its likely lines
+    results: float  # of other cuts
+    lines_by_content: Mapping[str, float] = {}  # where it differs
+    results_by_content: Mapping[str, float] = {}
 
 
 class Forecast(Struct, frozen=True):
@@ -129,11 +197,12 @@ class ForecastModel(Struct, frozen=True):
     whole: Weights
     names: Weights
     calls: Mapping[str, WeightTable]  # turns per line of a call's arguments, by kind and age
+    calibration: Calibration
 
 
 def forecast_lines(known: ResultFeatures, model: ForecastModel | None = None) -> Forecast:
     """Forecast the need for each line of a result."""
-    shares = line_shares(known) if model is None else _compute_shares(known.line_bins, model)
+    shares = line_shares(known) if model is None else _compute_shares(known, model)
     whole, names = base_rates(known, model)
     return Forecast(
         _line_rates(_LINE_RATIO, whole, shares.whole), _line_rates(_NAME_RATIO, names, shares.names)
@@ -181,14 +250,15 @@ def line_shares(known: ResultFeatures) -> LineShares:
     recent = known.mentions.recent
     found = recent.get(known.words.number, known.owned.version)
     if not isinstance(found, LineShares):
-        found = _compute_shares(known.line_bins, load_model())
+        found = _compute_shares(known, load_model())
         recent.store(known.words.number, known.owned.version, found, known.words.lines)
     return found
 
 
-def _compute_shares(lines: LineBins, model: ForecastModel) -> LineShares:
+def _compute_shares(known: ResultFeatures, model: ForecastModel) -> LineShares:
     """The line factors of a result."""
-    return LineShares(model.whole.of_lines(lines), model.names.of_lines(lines))
+    bins, lines = known.bins, known.line_bins
+    return LineShares(model.whole.of_lines(bins, lines), model.names.of_lines(bins, lines))
 
 
 def call_rate(kind: str, age: int) -> float:
@@ -205,24 +275,42 @@ def load_model() -> ForecastModel:
 
 
 def parse_model(document: Mapping[str, Any]) -> ForecastModel:
-    """Parse a model from its document, where weights are logarithms."""
+    """Parse a model from its document."""
     return ForecastModel(
         _weights(document["whole"]),
         _weights(document["names"]),
         {kind: tuple(by_age.values()) for kind, by_age in document["calls"].items()},
+        Calibration(**document["calibration"]),
     )
 
 
 def _weights(document: Mapping[str, Any]) -> Weights:
+    pairs = [_pair(one) for one in document["pairs"]]
     return Weights(
-        exp(document["rate"]),
+        document["rate"],
         tuple(_table(document["result"][name], bins) for name, bins in RESULT_FEATURES.items()),
         tuple(_table(document["line"][name], bins) for name, bins in LINE_FEATURES.items()),
+        tuple(pair for group, pair in pairs if group == "result"),
+        tuple(pair for group, pair in pairs if group == "mixed"),
+        tuple(pair for group, pair in pairs if group == "line"),
     )
 
 
 def _table(document: Mapping[str, float], bins: Sequence[str]) -> WeightTable:
-    return tuple(exp(document[bin]) for bin in bins)
+    return tuple(document[bin] for bin in bins)
+
+
+def _pair(document: Mapping[str, Any]) -> tuple[Literal["result", "mixed", "line"], Pair]:
+    """A pair of features with its group."""
+    first, second = document["of"]
+    rows: list[list[float]] = document["table"]
+    table = tuple([tuple(row) for row in rows])
+    if first in _LINE_NUMBERS:
+        return "line", Pair(_LINE_NUMBERS[first], _LINE_NUMBERS[second], table)
+    number = _RESULT_NUMBERS[first]
+    if second in _RESULT_NUMBERS:
+        return "result", Pair(number, _RESULT_NUMBERS[second], table)
+    return "mixed", Pair(number, _LINE_NUMBERS[second], table)
 
 
 class HistoryView(Protocol):
@@ -311,12 +399,14 @@ class RiskEstimator:
         content = uses[ordinal].content if 0 <= ordinal < len(uses) else None
         if edit.reason == UNLIKELY_NEEDED:
             return line_calibration(content)
-        return _CALIBRATION_BY_CONTENT.get(content or "", _DEFAULT_CALIBRATION)
+        known = load_model().calibration
+        return known.results_by_content.get(content or "", known.results)
 
 
 def line_calibration(content: Content | None) -> float:
     """The calibration factor of the forecast for lines of such a result."""
-    return _LINES_CALIBRATION_BY_CONTENT.get(content or "", _LINES_CALIBRATION)
+    known = load_model().calibration
+    return known.lines_by_content.get(content or "", known.lines)
 
 
 def line_risks(position: int, moment: HistoryView, mentions: Mentions) -> Sequence[float]:

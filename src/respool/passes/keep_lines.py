@@ -10,6 +10,7 @@ from typing import Final
 from ..edits import TIDIED, UNLIKELY_NEEDED, Offer, Replace
 from ..forecast.features import ResultFeatures
 from ..forecast.line_codes import ResultState
+from ..forecast.line_parts import split_lines
 from ..forecast.line_selection import SelectedLines, select_lines
 from ..forecast.model import forecast_lines, line_calibration
 from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
@@ -105,15 +106,14 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
         return None  # all lines went before: their replacement says more than a gap
     ref, rerun = reference(part.text), use.rerun
     marker = OmissionMarker(
-        kept.removed, "lines", ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
+        kept.removed, kept.unit, ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
     )
     text = f"{kept.text}\n{marker}"
     saved = view.saved_by(position, text) if len(text) <= len(part.text) - _MIN_SAVED_TOKENS else 0
     if saved < _MIN_SAVED_TOKENS:
         return None
-    evidence = (
-        f"{kept.removed:,} of {kept.total:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
-    )
+    gone_of_all = f"{kept.removed:,} of {kept.total:,} {kept.unit}"
+    evidence = f"{gone_of_all}, {max(kept.risk, 0.0):.3f} turns may miss one"
     return trim_offer(
         view, position, text, original=ref, reason=UNLIKELY_NEEDED, evidence=evidence, saved=saved
     )
@@ -121,7 +121,7 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
 
 def _frame_lines(text: str) -> range:
     """The lines before an output; tidying removes some of these, cuts do not."""
-    return range(split_frame(text).head.count("\n"))
+    return range(len(split_lines(split_frame(text).head)) - 1)
 
 
 def _has_cause(part: Part, use: Use, found: ResultFeatures, kept: SelectedLines) -> bool:
