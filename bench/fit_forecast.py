@@ -65,7 +65,8 @@ MAX_PAIRS = 30  # pairs of features; more give little
 # even if another copy is kept.
 LINES_CALIBRATION, RESULTS_CALIBRATION = 0.3, 0.6
 CONTENTS = {"code": "read code", "diff": "read diff", "hits": "search hits", "test": "run test"}
-RESULTS_BY_CONTENT = {"code": 0.45, "hits": 0.4, "test": 0.2}
+LINES_BY_CONTENT = {"diff": 4.0}  # patches repeat lines of diffs, many at a time
+RESULTS_BY_CONTENT = {"code": 0.45, "diff": 4.0, "hits": 0.4, "test": 0.2}
 _SEED = 1
 
 
@@ -391,7 +392,6 @@ def fitted_document(
 def document(corpus: Corpus, rows: np.ndarray, tables: Sequence[Tables]) -> str:
     """The weights as a file that people can read."""
     owners = set(corpus.owner[rows])
-    by_content = ", ".join(f"{of} = {by}" for of, by in RESULTS_BY_CONTENT.items())
     said = [
         "# How many later turns will need a line: a base rate times a factor for each feature's",
         "# bin, times a factor for the two bins of each pair of features (rows: the first).",
@@ -402,8 +402,8 @@ def document(corpus: Corpus, rows: np.ndarray, tables: Sequence[Tables]) -> str:
         "[calibration]  # observed misses for each expected one",
         f"lines = {LINES_CALIBRATION}",
         f"results = {RESULTS_CALIBRATION}",
-        "lines_by_content = {}",
-        f"results_by_content = {{ {by_content} }}",
+        f"lines_by_content = {{ {_listed(LINES_BY_CONTENT)} }}",
+        f"results_by_content = {{ {_listed(RESULTS_BY_CONTENT)} }}",
         "",
     ]
     for name, one in zip(("whole", "names"), tables, strict=True):
@@ -413,6 +413,10 @@ def document(corpus: Corpus, rows: np.ndarray, tables: Sequence[Tables]) -> str:
         said += [f'"{age}" = {rate:.5f}' for age, rate in zip(AGES, rates, strict=True)]
         said.append("")
     return "\n".join(said)
+
+
+def _listed(factors: Mapping[str, float]) -> str:
+    return ", ".join(f"{of} = {factor}" for of, factor in factors.items())
 
 
 def _call_rates(corpus: Corpus, owners: set[str]) -> dict[str, list[float]]:
