@@ -22,6 +22,7 @@ from .options import STANDARD_STREAM, write_bytes
 DEMO_POLICY = respool.Policy(
     cap_chars=2_000,
     reevaluate_tokens=100,
+    keep_exchanges=0,
     reevaluate_ratio=0.0,
     eager=True,
     tools=respool.Tools([respool.Tool("read_file", rerun=True)]),

@@ -113,8 +113,9 @@ def _protected_records(view: View, boundary: int) -> list[OfferRecord]:
     if not isinstance(pins, Protections):
         return []
     history = view.transcript
-    for position in view.recent_results():
-        pins.reason_for(position)  # what is kept for its age, passes need not ask about
+    if view.context.policy.keep_messages or view.context.policy.keep_calls:
+        for position in view.recent_results():
+            pins.reason_for(position)  # what is kept for its age, passes need not ask about
     return [
         OfferRecord(
             boundary=boundary,

@@ -212,7 +212,7 @@ def _blockers(state: State, context: Context) -> tuple[tuple[str, int], ...]:
     for position, advised in state.edits.advice.items():
         sizes[position] -= advised.saved
     unseen_from = state.transcript.units[-1].answers_from if state.transcript.units else 0
-    view = View(state, context, "epoch", unseen_from)
+    view = View(state, context, "full", unseen_from)  # what holds over a limit
     return tokens_by_blocker(
         state.transcript.parts, sizes, lambda at: _protection_of(view, at), context.head
     )
