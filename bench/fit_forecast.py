@@ -30,7 +30,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import roc_auc_score
 
 from bench.forecast_data import Lines, call_rows, join, result_locations, rows_of, sampled_lines
-from bench.held_out import AGENTS as JUDGED
 from bench.held_out import JUDGES, owner_of
 from respool.forecast.features import (
     AGES,
@@ -58,11 +57,9 @@ FIRST_LINE = len(RESULT_FEATURES)
 UNIQUE = range(FIRST_LINE, FIRST_LINE + 7)  # features of a line's unique content
 OWNED = range(FIRST_LINE, FIRST_LINE + 4)  # if all are 0, nothing in the line can be needed
 FOLDS = 4
-MAX_LINES = 25_000  # of one repository
-# Agents that are judged count in full, others so much: their edits and outputs differ.
-OTHER_AGENTS = 0.25
+MAX_LINES = 10_000  # of one repository
 EVEN = 0.75  # a repository with twice the lines has this power of two times the weight
-TREES, RATE, MIN_LEAF, PENALTY = 400, 0.15, 200, 3.0
+TREES, RATE, MIN_LEAF, PENALTY = 150, 0.1, 1_000, 50.0
 MAX_PAIRS = 30  # pairs of features; more give little
 # Observed misses per expected one in replays of the sessions that fit. A forecast counts a need
 # even if another copy is kept.
@@ -171,8 +168,7 @@ def read_data(folder: Path) -> Corpus:
     group = np.repeat(np.arange(len(tables)), [len(one.weight) for one in tables])
     lines = join(tables)
     totals = np.maximum(np.bincount(group, lines.weight, len(tables)), 1.0)
-    share = np.array([1.0 if path.stem.startswith(JUDGED) else OTHER_AGENTS for path in groups])
-    weight = lines.weight * (share * totals ** (EVEN - 1))[group]
+    weight = lines.weight * totals[group] ** (EVEN - 1)
     return Corpus(
         lines=lines,
         owner=np.concatenate(owners),
