@@ -717,7 +717,7 @@ def test_an_empty_history_comes_back_as_it_is(format: str) -> None:
 POLICY = respool.Policy(
     cap_chars=300, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
 )
-PLANNED = respool.Policy(reevaluate_tokens=500, reevaluate_ratio=0.05, miss_penalty=0.1)
+PLANNED = respool.Policy(reevaluate_tokens=500, reevaluate_ratio=0.05, miss_penalty=1.0)
 MODEL = {"anthropic": "claude-opus-4-5"}
 
 
