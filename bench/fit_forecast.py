@@ -61,8 +61,8 @@ MAX_LINES = 10_000  # of one repository
 EVEN = 0.75  # a repository with twice the lines has this power of two times the weight
 TREES, RATE, MIN_LEAF, PENALTY = 150, 0.1, 1_000, 50.0
 MAX_PAIRS = 30  # pairs of features; more give little
-# Observed misses per expected one in replays of the sessions that fit. A forecast counts a need
-# even if another copy is kept.
+# Observed misses per expected one: a forecast counts a need even if another copy is kept. Chosen by
+# replay of the sessions that fit (`bench.held_out --part fit`), not computed here.
 LINES_CALIBRATION, RESULTS_CALIBRATION = 0.3, 0.6
 CONTENTS = {"code": "read code", "diff": "read diff", "hits": "search hits", "test": "run test"}
 LINES_BY_CONTENT = {"diff": 4.0}  # patches repeat lines of diffs, many at a time

@@ -1,11 +1,12 @@
 """The planner and the predictor on recorded sessions: all-in against lost turns, by caution.
 
-    python -m bench.frontier [CORPUS] [--rest] [--preset NAME ...] [--caution N ...] [--lean]
+    python -m bench.frontier [CORPUS] [--rest] [--weights FOLDER] [--preset NAME ...]
+                             [--caution N ...] [--lean]
 
 CORPUS (default: ../shared/corpus beside the repository). Counted and priced as the published
-baselines are, on their sessions, or with --rest on all other long ones of the same files. The
-shipped weights have seen these sessions: bench/held_out.py judges by weights that have not. Without
---caution, presets: those named, else safe and lean.
+baselines are, on their sessions, or with --rest on all other long ones of the same files. --weights
+takes for each session the weights that `bench.fit_forecast --folds FOLDER` fitted without its
+owner. Without --caution, presets: those named, else safe and lean.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import respool
+from bench.held_out import use_weights, weights_for
 from bench.passes import panel, recording_of
 from respool.policy import PRESETS
 from respool.replay.policies import ProjectionSender, UnchangedSender
@@ -54,9 +56,11 @@ def policies(
     }
 
 
-def measured(task: tuple[RecordedSession, dict[str, respool.Policy]]) -> list[Row]:
+def measured(task: tuple[RecordedSession, dict[str, respool.Policy], Path | None]) -> list[Row]:
     """One session under each policy."""
-    session, tried = task
+    session, tried, weights = task
+    if weights is not None:
+        use_weights(weights)
     recording = recording_of(session, real=False)
     base = score_policy(recording, UnchangedSender(recording), "none")
     rows: list[Row] = []
@@ -79,6 +83,11 @@ def measured(task: tuple[RecordedSession, dict[str, respool.Policy]]) -> list[Ro
             )
         )
     return rows
+
+
+def weights_of(session: RecordedSession, folder: Path | None) -> Path | None:
+    """The file that was fitted without this session's owner: `agent/owner/repository/…`."""
+    return weights_for(session.id.split("/")[1], folder)
 
 
 def told(rows: Sequence[Row]) -> Iterator[str]:
@@ -105,12 +114,13 @@ def main() -> None:
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
     parser.add_argument("--rest", action="store_true")
     parser.add_argument("--lean", action="store_true")
+    parser.add_argument("--weights", type=Path)
     parser.add_argument("--preset", nargs="+", choices=PRESETS, default=("safe", "lean"))
     parser.add_argument("--caution", type=float, nargs="*", default=())
     given = parser.parse_args()
     tried = policies(given.preset, given.caution, lean=given.lean)
     sessions = panel(given.corpus, rest=given.rest)
-    tasks = ((one, tried) for one in sessions)
+    tasks = ((one, tried, weights_of(one, given.weights)) for one in sessions)
     with Pool() as pool:
         rows = [row for found in pool.imap_unordered(measured, tasks) for row in found]
     print("\n".join(told(rows)))

@@ -2,8 +2,8 @@
 
     python -m bench.frontier_chart WEIGHTS [CORPUS] [-o docs/frontier.svg]
 
-WEIGHTS is the folder of `bench.fit_forecast --cross`: each preset is drawn twice, with the weights
-that are shipped and with those fitted without the repository of the session at hand.
+WEIGHTS is the folder of `bench.fit_forecast --folds`: each preset is drawn twice, with the weights
+that are shipped and with those fitted without the owner of the session at hand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import respool
 from bench.charts import Axis, Place, Plot, picture
-from bench.frontier import CORPUS, Row, measured, weights_for
+from bench.frontier import CORPUS, Row, measured, weights_of
 from bench.passes import panel
 
 CAUTIONS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)
@@ -108,7 +108,7 @@ def main() -> None:
     found: dict[str, list[Curve]] = {format: [] for format in PLOTS}
     for folder in (None, given.weights):
         sessions = panel(given.corpus, rest=False)
-        tasks = [(one, tried(), weights_for(one, folder)) for one in sessions]
+        tasks = [(one, tried(), weights_of(one, folder)) for one in sessions]
         with Pool() as pool:
             rows = [row for of in pool.imap_unordered(measured, tasks) for row in of]
         for format in PLOTS:

@@ -724,7 +724,7 @@ POLICY = respool.Policy(
     keep_exchanges=0,
 )
 PLANNED = respool.Policy(
-    reevaluate_tokens=500, reevaluate_ratio=0.05, miss_penalty=2.0, keep_exchanges=0
+    reevaluate_tokens=500, reevaluate_ratio=0.05, miss_penalty=1.0, keep_exchanges=0
 )
 MODEL = {"anthropic": "claude-opus-4-5"}
 
