@@ -12,7 +12,7 @@ from ..markers import gap_line
 from ..shapes.decoration import split_frame
 from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
 from .line_codes import HAS_NAMES, LINE_FORMATS
-from .line_parts import SplitText
+from .line_parts import SplitText, split_lines
 from .mentions import Mentions
 from .model import Forecast
 from .text_blocks import Layout, keep_blocks, text_blocks
@@ -86,7 +86,7 @@ def select_lines(
         mentions=mentions,
         rate=rate,
     )
-    _keep_needed(text, lines, stays, found=found, expected=expected, names=names, rate=rate)
+    _keep_needed(split, stays, found=found, expected=expected, names=names, rate=rate)
     for line in gone_before:
         stays[line] = False
     if not lines[-1]:
@@ -221,8 +221,7 @@ def _fixed_lines(
 
 
 def _keep_needed(
-    text: str,
-    lines: Sequence[str],
+    split: SplitText,
     stays: bytearray,
     *,
     found: ResultFeatures,
@@ -231,6 +230,7 @@ def _keep_needed(
     rate: float,
 ) -> None:
     """Keep the blocks of lines whose expected need exceeds their cost."""
+    text, lines = split.text, split.lines
     limit = rate / _TOKEN
     needs = zip(expected.whole, expected.names, map(len, lines), strict=True)
     worth = [whole + name - limit * (size + 1) for whole, name, size in needs]
@@ -246,7 +246,8 @@ def _keep_needed(
             worth[line] = 0.0  # it stays or went in any case
     if first < last:
         layout = _LAYOUTS.get(RESULT_FEATURES["kind"][found.bins[0]], "code")
-        keep_blocks(text_blocks(text, layout, first, last), worth, stays)
+        spelled = "\n".join(split.plain) if split.has_parts else text
+        keep_blocks(text_blocks(spelled, layout, first, last), worth, stays)
     _drop_blank_ends(lines, stays, first, last)
 
 
@@ -260,8 +261,8 @@ def _drop_blank_ends(lines: Sequence[str], stays: bytearray, first: int, last: i
 def _frame_lines(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:
     """The end of the lines before an output, and the start of those after it."""
     frame = split_frame(text)
-    first = max(1, frame.head.count("\n"))
-    last = len(lines) - (frame.note.count("\n") + 1 if frame.note else 0)
+    first = max(1, len(split_lines(frame.head)) - 1)
+    last = len(lines) - (len(split_lines(frame.note)) if frame.note else 0)
     last -= _ENDING + (not lines[last - 1]) if is_run else 0
     return first, max(0, last)
 
