@@ -6,7 +6,7 @@ pings in the pauses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from copy import copy
 
 from msgspec import Struct
@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from ..pauses import WaitsFor, ping_seconds, ping_value
 from ..pricing import CacheTerms
-from ..providers.registry import PROVIDERS
+from ..sessions.session import RecordedSession
 from ..tokens import TokenCounter, counter_for
+from ..tools.switch_off import switch_off_line
 from .policies import COLD, sender_factory
 from .prompt_cache import (
     HOUR,
@@ -268,16 +269,21 @@ def unused_tools(recording: Recording) -> tuple[UnusedTool, ...] | None:
         return None
     counter = counter_for(session.format, main_model(session))
     called = {block.name for row in recording.rows for block in row.blocks if block.kind == "call"}
-    requests = len(session.requests)
-    return tuple(_unused(session.tools, called, requests, counter))
+    return tuple(_unused(session, called, counter))
 
 
 def _unused(
-    tools: Sequence[tuple[str, str]], called: set[str], requests: int, counter: TokenCounter
+    session: RecordedSession, called: set[str], counter: TokenCounter
 ) -> Iterator[UnusedTool]:
-    for name, definition in tools:
+    agent, requests = session.agent, len(session.requests)
+    for name, definition in session.tools:
         if name not in called:
-            yield UnusedTool(name=name, tokens=counter.count(definition), requests=requests)
+            yield UnusedTool(
+                name=name,
+                tokens=counter.count(definition),
+                requests=requests,
+                off=switch_off_line(agent, name),
+            )
 
 
 def merge_unused(
@@ -295,6 +301,7 @@ def merge_unused(
                 name=tool.name,
                 tokens=max(known.tokens, tool.tokens),
                 requests=known.requests + tool.requests,
+                off=tool.off,
             )
         )
     return tuple(sorted(merged.values(), key=lambda one: (-one.tokens * one.requests, one.name)))
