@@ -310,24 +310,7 @@ def build_app(
         ORIGINALS: OriginalsEndpoint(store, store.provisional_salt),
     }
 
-    def count(entry: LogEntry) -> None:
-        metrics.count(entry)
-        health.update(metrics)
-
-    def count_keep_alive(event: KeepAliveEvent) -> None:
-        metrics.add(KEEP_ALIVE, event.kind)
-        metrics.add(KEEP_ALIVE_DOLLARS, "paid" if event.kind == "ping" else "saved", by=event.money)
-
-    keep_alive = None
-    if options.keep_alive > 0:
-        keep_alive = KeepAlive(
-            options.keep_alive,
-            store,
-            note_alive=compactor.note_alive,
-            is_on=lambda: compactor.mode != "pause",
-            on_event=count_keep_alive,
-        )
-    logs = log_to_all(log, count, *([spans] if spans else []))
+    logs = log_to_all(log, _count_into(metrics, health), *([spans] if spans else []))
     on_close = spans.close if spans else None
     return App(
         server,
@@ -336,7 +319,7 @@ def build_app(
         logs,
         on_stop=gateways.stop,
         on_close=on_close,
-        keep_alive=keep_alive,
+        keep_alive=_keep_alive(options.keep_alive, compactor, store, metrics),
     )
 
 
@@ -356,6 +339,36 @@ def _open(store: SQLiteStore) -> None:
         store.salt()
     except StoreUnavailable as error:
         _log.warning("%s Until it can be, requests are sent as they came.", error)
+
+
+def _count_into(metrics: Metrics, health: HealthEndpoint) -> Log:
+    """A log that counts every request."""
+
+    def count(entry: LogEntry) -> None:
+        metrics.count(entry)
+        health.update(metrics)
+
+    return count
+
+
+def _keep_alive(
+    budget: float, compactor: Compactor, store: SQLiteStore, metrics: Metrics
+) -> KeepAlive | None:
+    """Keep-alive pings within a budget; None: there is no budget."""
+    if budget <= 0:
+        return None
+
+    def count(event: KeepAliveEvent) -> None:
+        metrics.add(KEEP_ALIVE, event.kind)
+        metrics.add(KEEP_ALIVE_DOLLARS, "paid" if event.kind == "ping" else "saved", by=event.money)
+
+    return KeepAlive(
+        budget,
+        store,
+        note_alive=compactor.note_alive,
+        is_on=lambda: compactor.mode != "pause",
+        on_event=count,
+    )
 
 
 def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions) -> ProxyStatus:
