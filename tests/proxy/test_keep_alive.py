@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from respool.cli import main
+from respool.cli.serve import start_lines
 from respool.policy import Policy
-from respool.proxy.app import App
+from respool.proxy.app import App, build_app
 from respool.proxy.compactor import Compactor
 from respool.proxy.decide import Decider
 from respool.proxy.keep_alive import KeepAlive, is_api_key, ping_body
+from respool.proxy.log import log_nothing
 from respool.proxy.recorder import Recorder
 from respool.proxy.server_options import CompactionOptions, ServerOptions, TransferLimits
 from respool.store import KeepAliveEvent, SQLiteStore
@@ -66,7 +70,7 @@ class Stage:
     compactor: Any = None
 
     async def script(self, received: Any, writer: asyncio.StreamWriter) -> None:
-        if self.hold is not None and json.loads(received.body)["max_tokens"] == 1:
+        if self.hold is not None and json.loads(received.body).get("max_tokens") == 1:
             await self.hold.wait()
         usage = {
             "input_tokens": 0,
@@ -78,7 +82,8 @@ class Stage:
         writer.write(answer(self.status, said if self.status == 200 else {"type": "error"}))
 
     async def send(self, turns: int, key: str = API_KEY, **fields: Any) -> None:
-        request = post("/v1/messages", body_of(turns, **fields), key, "content-type: text/json")
+        headers = (key, "content-type: text/json", "idempotency-key: once")
+        request = post("/v1/messages", body_of(turns, **fields), *headers)
         reply = await ask(self.port, request)
         assert reply.status in (200, self.status)
 
@@ -94,7 +99,7 @@ class Stage:
     @property
     def pings(self) -> list[dict[str, Any]]:
         bodies = (json.loads(one.body) for one in self.behind.received)
-        return [one for one in bodies if one["max_tokens"] == 1]
+        return [one for one in bodies if one.get("max_tokens") == 1]
 
 
 @asynccontextmanager
@@ -146,6 +151,7 @@ def test_a_ping_is_the_last_request_with_one_token_of_output(tmp_path: Path) -> 
         sent = stage.behind.received[2]
         assert sent.named("x-api-key") == ["sk-ant-api03-made-up"]
         assert sent.named("content-type") == ["text/json"]
+        assert sent.named("idempotency-key") == []
 
     drive(tmp_path, act)
 
@@ -204,6 +210,18 @@ def test_no_ping_for_one_request_or_after_the_cache_has_gone(tmp_path: Path) -> 
         await stage.send(3)
         await stage.wait(280)
         assert not stage.pings
+
+    drive(tmp_path, act)
+
+
+def test_a_count_of_tokens_is_no_request_of_the_conversation(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.converse()
+        counted = {k: v for k, v in json.loads(body_of(2)).items() if k != "max_tokens"}
+        body = json.dumps(counted).encode()
+        assert (await ask(stage.port, post("/v1/messages/count_tokens", body, API_KEY))).status
+        await stage.wait(280)
+        assert len(stage.pings) == 1
 
     drive(tmp_path, act)
 
@@ -347,3 +365,37 @@ def test_bodies_without_a_valid_ping() -> None:
     assert ping_body(b'{"model": "m"}') is None
     kept = ping_body(b'{"messages": [ 1.0 ], "max_tokens": 5, "stream": true}')
     assert kept == b'{"messages":[ 1.0 ],"max_tokens":1}'
+
+
+def test_the_complete_proxy_sends_none_unless_asked(tmp_path: Path) -> None:
+    server = ServerOptions(port=0)
+    for budget, is_on in ((0.0, False), (0.5, True)):
+        store = SQLiteStore(tmp_path / "respool.db")
+        options = CompactionOptions(keep_alive=budget)
+        app = build_app(server, options, log_nothing, store=store)
+        assert (app._keep_alive is not None) == is_on
+        said = "\n".join(start_lines("http://127.0.0.1:1", server, options))
+        assert ("Keep-alive pings may cost $0.50 a day" in said) == is_on
+        store.close()
+
+
+def test_metrics_count_pings_and_dollars(tmp_path: Path) -> None:
+    async def act() -> None:
+        store = SQLiteStore(tmp_path / "respool.db")
+        options = CompactionOptions(keep_alive=0.5)
+        async with serving(
+            build_app(ServerOptions(port=0), options, log_nothing, store=store)
+        ) as r:
+            reply = await ask(r.port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            text = reply.body.decode()
+            assert 'respool_keep_alive_total{kind="ping"} 0' in text
+            assert 'respool_keep_alive_dollars_total{kind="saved"} 0' in text
+
+    asyncio.run(asyncio.wait_for(act(), 60))
+
+
+@pytest.mark.parametrize("command", [["serve"], ["run", "--", "true"]])
+def test_a_budget_below_nothing_is_refused(command: list[str]) -> None:
+    found = CliRunner().invoke(main, [command[0], "--keep-alive", "-1", *command[1:]])
+    assert found.exit_code == 2
+    assert "--keep-alive" in found.output

@@ -217,8 +217,7 @@ class Forwarder:
             is_complete = True
         finally:
             if flight is not None and keep_alive is not None:
-                conversation = flight.decision.identity.conversation
-                keep_alive.request_ended(conversation, exchange.ping, complete=is_complete)
+                keep_alive.request_ended(flight, exchange.ping, complete=is_complete)
 
     async def _decide(self, exchange: Exchange, share: BodyShare) -> None:
         """Let the middleware decide on a request, if its body can be read."""

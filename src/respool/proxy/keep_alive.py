@@ -47,6 +47,7 @@ _KEY_HEADERS: Final = frozenset({b"x-api-key", b"authorization", b"api-key", b"x
 _WAITS: Final[dict[str, WaitsFor]] = {"tool_use": "tool", "end_turn": "user"}
 # The server may hold a part of such a request, or act on it.
 _UNSAFE_FIELDS: Final = frozenset({"thread", "container", "mcp_servers"})
+_IDEMPOTENCY: Final = "idempotency-key"
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 LIFETIMES: Final = (300.0, 3_600.0)
@@ -172,7 +173,7 @@ class KeepAlive:
     def request_began(self, flight: InFlight) -> None:
         """A request of a conversation is in flight: it needs no ping any more."""
         conversation = flight.decision.identity.conversation
-        if not conversation:
+        if not conversation or flight.request.is_count:
             return
         self._in_flight[conversation] += 1
         waiting = self._idle.pop(conversation, None)
@@ -199,9 +200,10 @@ class KeepAlive:
             return None
         return Ping(flight, request, upstream, body, lifetime, terms)
 
-    def request_ended(self, conversation: str, ping: Ping | None, *, complete: bool) -> None:
+    def request_ended(self, began: InFlight, ping: Ping | None, *, complete: bool) -> None:
         """A request has ended; its conversation is idle if no other one is in flight."""
-        if not conversation:
+        conversation = began.decision.identity.conversation
+        if not conversation or began.request.is_count:
             return
         self._in_flight[conversation] -= 1
         if self._in_flight[conversation] <= 0:
@@ -307,7 +309,11 @@ class KeepAlive:
         """Send a ping and read its response."""
         assert self._client is not None, "it was started"
         request = ping.request
-        headers = upstream_headers(request.headers, changed=True)
+        headers = [
+            (name, value)
+            for name, value in upstream_headers(request.headers, changed=True)
+            if name != _IDEMPOTENCY  # the answer to the client's own request is not wanted again
+        ]
         target = ping.upstream.url(request.path, request.query)
         response = await self._client.send(
             "POST", ping.upstream, target, headers, RequestBody(ping.body)

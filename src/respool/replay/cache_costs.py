@@ -142,7 +142,7 @@ class CacheReplay:
             sent = requests[number]
             self._bill(prompt, sent.time, sent.model)
             until = requests[number + 1].time if number + 1 < len(requests) else float("inf")
-            if sent.time is not None and until is not None:
+            if number and sent.time is not None and until is not None:  # as the proxy does
                 kind = self._waits_for(number)
                 for one in self.pinged:
                     one.pause(prompt, since=sent.time, until=until, model=sent.model, kind=kind)
