@@ -22,7 +22,7 @@ from respool.replay.runner import find_duplicates, trace_session
 from respool.sessions.readers import READERS, read_file
 from respool.sessions.session import RecordedSession
 
-MAX_LIFETIMES = 12
+MAX_PINGS = 12
 MIN_CONTINUED = 3  # conversations that must have gone on for a chance to count
 
 Pause = tuple[WaitsFor, float]  # what it waited for, and its seconds; infinite: the end
@@ -51,18 +51,18 @@ def _next_cut(session: RecordedSession, number: int) -> int:
 
 
 def chances(pauses: Sequence[Pause], kind: WaitsFor, lifetime: float) -> list[float]:
-    """Share of the silent conversations that go on within each further lifetime."""
+    """Share of the silent conversations at each ping that go on before the next one."""
     silent: Counter[int] = Counter()
     continued: Counter[int] = Counter()
     for waited, seconds in pauses:
-        for number in range(1, MAX_LIFETIMES + 1):
-            due = (PING_AT + number - 1) * lifetime
+        for number in range(1, MAX_PINGS + 1):
+            due = number * PING_AT * lifetime
             if waited != kind or seconds <= due:
                 break
             silent[number] += 1
-            continued[number] += seconds <= due + lifetime
-    pools: list[list[int]] = []  # continued, silent, lifetimes
-    for number in range(1, MAX_LIFETIMES + 1):
+            continued[number] += seconds <= due + PING_AT * lifetime
+    pools: list[list[int]] = []  # continued, silent, pings
+    for number in sorted(silent):
         pools.append([continued[number], silent[number], 1])
         while len(pools) > 1 and _rises(pools[-2], pools[-1]):
             last = pools.pop()

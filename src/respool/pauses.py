@@ -11,17 +11,17 @@ from typing import Final, Literal
 
 WaitsFor = Literal["tool", "user"]  # whose input the next request brings
 
-# Share of the silent conversations whose next request came within one more lifetime, by lifetime
-# in seconds and by the number of lifetimes that had passed (`PING_AT` of the first one counts as
-# one). Fitted on recorded sessions of Claude Code and Codex by `python -m bench.fit_pauses`.
+# Chance that the next request comes before the next ping would, by lifetime in seconds, for each
+# ping of a pause. Fitted on recorded sessions of Claude Code and Codex by
+# `python -m bench.fit_pauses`; chances too small for any read price are left out.
 GOES_ON: Final[Mapping[float, Mapping[WaitsFor, tuple[float, ...]]]] = {
     300.0: {
-        "tool": (0.381, 0.187, 0.085, 0.073, 0.071, 0.031, 0.027, 0.027, 0.027, 0.027),
-        "user": (0.266, 0.126, 0.083, 0.048, 0.032, 0.032, 0.031, 0.029, 0.017, 0.014),
+        "tool": (0.363, 0.182, 0.099, 0.071, 0.053, 0.053, 0.024, 0.024, 0.024, 0.024),
+        "user": (0.250, 0.126, 0.083, 0.045, 0.036, 0.029, 0.029, 0.029, 0.024, 0.017),
     },
     3_600.0: {
-        "tool": (0.080, 0.034, 0.034),
-        "user": (0.087, 0.045, 0.013, 0.013),
+        "tool": (0.071, 0.038, 0.030, 0.004),
+        "user": (0.076, 0.044, 0.017, 0.015, 0.010),
     },
 }
 PING_AT: Final = 0.9  # of a lifetime after the last request: time for the ping to arrive
