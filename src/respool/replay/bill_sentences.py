@@ -28,7 +28,7 @@ def _pause_sentences(whole: CacheCosts) -> Iterator[str]:
     if not whole.pauses:
         yield "Pauses: no cached prefix expired between two requests."
         return
-    money = "" if whole.expired_money is None else f"{format_dollars(whole.expired_money)}, "
+    money = f"{format_dollars(whole.expired_money)}, " if whole.expired_money else ""
     yield (
         f"Pauses: {_count(whole.pauses, 'request')} came after the cached prefix had expired. "
         f"Writing {_tokens(whole.expired)} tokens again cost {money}"
