@@ -148,6 +148,22 @@ class FoldedRequest(Struct, frozen=True):
         return self.state.evaluation.breakpoint_mode
 
     @property
+    def head_tokens(self) -> int:
+        """The tokens of the system prompt and the tool definitions."""
+        return self.context.head
+
+    def definition_sizes(self) -> dict[str, int]:
+        """The tokens of each tool definition, by the tool's name."""
+        counter = self.context.counters.fast
+        definitions = self.context.request.definitions
+        return {name: counter.count(compact_json(one)) for name, one in definitions.items()}
+
+    def called_tools(self) -> set[str]:
+        """The names of all tools that the history calls."""
+        index = self.state.transcript
+        return {index.parts[one.call].name for one in index.exchanges}
+
+    @property
     def output(self) -> int:
         """The tokens of output that the request asks for; 0: not known."""
         return self.context.output_tokens

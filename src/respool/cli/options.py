@@ -270,6 +270,15 @@ def resolve_store_path(store_file: str | None) -> Path:
     return store_path() if store_file is None else Path(store_file).expanduser().absolute()
 
 
+keep_alive_option = click.option(
+    "--keep-alive",
+    type=click.FloatRange(0, 1_000),
+    default=0.0,
+    metavar="DOLLARS",
+    help="Spend up to this many dollars a day on requests that keep the cached prompts of paused "
+    "conversations alive, where that pays: Anthropic with an API key, never with a login. Off by "
+    "default.",
+)
 observe_option = click.option("--observe", is_flag=True, help="Measure, and change nothing.")
 deadline_option = click.option(
     "--deadline",

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from .console import CommandError, pluralize
 from .options import (
     deadline_option,
+    keep_alive_option,
     observe_option,
     policy_options,
     require_server,
@@ -78,6 +79,7 @@ class _WarningCollector(logging.Handler):
 @upstream_option("as for serve")
 @observe_option
 @deadline_option
+@keep_alive_option
 @click.option(
     "--no-mcp",
     is_flag=True,
@@ -86,12 +88,13 @@ class _WarningCollector(logging.Handler):
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @policy_options
 @click.pass_context
-def run(
+def run(  # noqa: PLR0913 - each is an option
     ctx: click.Context,
     *,
     upstreams: tuple[str, ...],
     observe: bool,
     deadline: float,
+    keep_alive: float,
     no_mcp: bool,
     command: tuple[str, ...],
     policy: Policy,
@@ -109,7 +112,9 @@ def run(
         from ..proxy.server import bind
         from ..proxy.server_options import CompactionOptions, ServerOptions
     _refuse_command(command[0])
-    options = CompactionOptions(policy=policy, observe=observe, deadline=deadline)
+    options = CompactionOptions(
+        policy=policy, observe=observe, deadline=deadline, keep_alive=keep_alive
+    )
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
         with bind(ServerOptions(port=0)) as listening:
             launch = _Launch(command, upstreams, () if no_mcp or observe else _mcp_command())

@@ -18,6 +18,7 @@ from ..wire.base import FORMATS
 from .console import CommandError
 from .options import (
     deadline_option,
+    keep_alive_option,
     observe_option,
     policy_options,
     require_server,
@@ -118,6 +119,7 @@ def _forward_only(
     help="Set this if other servers with the same store serve the same conversations.",
 )
 @deadline_option
+@keep_alive_option
 @click.option(
     "--text-for",
     "texts",
@@ -144,6 +146,7 @@ def serve(  # noqa: PLR0913 - each is an option
     observe: bool,
     shared_store: bool,
     deadline: float,
+    keep_alive: float,
     texts: tuple[FormatName, ...],
     quiet: bool,
     log_format: Literal["auto", "text", "json"],
@@ -182,6 +185,7 @@ def serve(  # noqa: PLR0913 - each is an option
             policy=policy,
             observe=observe,
             deadline=deadline,
+            keep_alive=keep_alive,
             text_formats=texts,
             shared_store=shared_store,
         )
@@ -207,8 +211,13 @@ def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> 
         *((f"{name} goes to", f"{one.origin}{one.prefix}") for name, one in going.items()),
         ("settings", describe_settings(options.policy)),
     )
+    kept = (
+        [f"Keep-alive pings may cost ${options.keep_alive:,.2f} a day, with API keys only."]
+        if options.keep_alive
+        else []
+    )
     mode = ["It only observes: requests are measured and not changed."] if options.observe else []
-    return [*(f"  {name:26}{value}" for name, value in rows), *mode, "Ctrl-C ends it."]
+    return [*(f"  {name:26}{value}" for name, value in rows), *mode, *kept, "Ctrl-C ends it."]
 
 
 def describe_settings(policy: Policy) -> str:

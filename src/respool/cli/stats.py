@@ -7,9 +7,11 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from ..pricing import format_dollars
+from ..store.base import RecordedBill
+from ..store.bill_statement import state_bill
 from ..store.periods import SHOWN_PERIODS, Period, last_periods, midnight
 from ..store.savings import (
     Saving,
@@ -19,11 +21,12 @@ from ..store.savings import (
     saving_of_total,
     state_saving,
 )
+from ..tools.switch_off import switch_off_line
 from .console import Table, pluralize, show
 from .options import json_option, open_recorded_store, store_option, to_json
 
 if TYPE_CHECKING:
-    from ..store import ConversationSummary, SQLiteStore
+    from ..store import ConversationSummary, DefinedTool, SQLiteStore
 
 NOTHING_RECORDED: Final = (
     "Nothing is recorded yet: start an agent with respool run -- claude, or point one at "
@@ -126,7 +129,7 @@ def stats(period: Period, store_file: str | None, as_json: bool) -> None:
     since = midnight(spans[0][0])
     with open_recorded_store(store_file) as store:
         if store is None:
-            rows, origins, every = [], SavingsByOrigin(), Saving()
+            rows, origins, every, bill = [], SavingsByOrigin(), Saving(), RecordedBill()
         else:
             rows = [
                 (start, saving_between(store, midnight(start), midnight(end)))
@@ -134,13 +137,17 @@ def stats(period: Period, store_file: str | None, as_json: bool) -> None:
             ]
             origins = savings_by_origin(store, since)
             every = saving_between(store, 0.0)
+            bill = store.bill(None, since=since, until=_END_OF_TIME)
     total = add_savings(one for _, one in rows)
     if as_json:
-        click.echo(to_json(_to_json(period, rows, origins, total, every)))
+        click.echo(
+            to_json({**_to_json(period, rows, origins, total, every), "bill": _bill_json(bill)})
+        )
     elif not every.requests:
         click.echo(NOTHING_RECORDED)
     else:
         _show(period, rows, origins, total=total, every=every)
+        _show_bill(bill)
 
 
 def _to_json(
@@ -157,6 +164,38 @@ def _to_json(
         "total": total.to_dict(),
         "all": every.to_dict(),
     }
+
+
+def _bill_json(bill: RecordedBill) -> dict[str, Any]:
+    tools = [
+        {**to_builtins(one), "off": switch_off_line(one.agent, one.name)} for one in bill.tools
+    ]
+    return {**to_builtins(bill), "tools": tools}
+
+
+def _show_bill(bill: RecordedBill) -> None:
+    """Print what the requests of the time cost besides their work, and the dearest unused tools."""
+    sentences = state_bill(bill)
+    if not sentences:
+        return
+    tables = [_tool_table(bill.tools[:_MAX_ROWS])] if bill.tools else []
+    click.echo()
+    show("\n".join(["Besides:", *sentences]), *tables)
+
+
+def _tool_table(tools: Sequence[DefinedTool]) -> Table:
+    columns = ("Never called", "Tokens", "Requests", "Switched off")
+    rows = [
+        (
+            one.name,
+            f"{one.tokens:,}",
+            f"{one.requests:,}",
+            switch_off_line(one.agent, one.name) or "not known",
+        )
+        for one in tools
+    ]
+    numeric = frozenset({"Tokens", "Requests"})
+    return Table("Tools", columns, rows, numeric=numeric, no_wrap=numeric)
 
 
 def _show(

@@ -31,8 +31,10 @@ from ..store import (
     UnclearName,
     resolve_name,
 )
+from ..store.bill_statement import state_bill
 from ..store.periods import SHOWN_PERIODS, last_periods, midnight
 from ..store.savings import add_savings, describe_saving, saving_of_total, state_record
+from ..tools.switch_off import switch_off_line
 
 MAX_ROW_ID: Final = 2**63 - 1  # max row id
 _MAX_FIELDS: Final = 16
@@ -294,6 +296,7 @@ class DashboardQueries:
             "notable": self.notable,
             "origins": self.origins,
             "tables": self.tables,
+            "bill": self.bill,
             "settings": self.settings,
         }
 
@@ -423,6 +426,19 @@ class DashboardQueries:
             for name in _ORIGINS
         }
         return {"period": period, "since": spans[0][0].isoformat(), "periods": rows, **named}
+
+    def bill(self, query: Query) -> dict[str, Any]:
+        """What the head, pauses, misses and keep-alive pings cost, and tools never called."""
+        since, until, _ = self._time_range(query)
+        found = self._store.bill(None, since=since, until=until)
+        tools = [
+            {**msgspec.to_builtins(one), "off": switch_off_line(one.agent, one.name)}
+            for one in found.tools[:_MAX_CHOICES]
+        ]
+        return {
+            "sentences": state_bill(found),
+            "bill": {**msgspec.to_builtins(found), "tools": tools},
+        }
 
     def export(self, query: Query) -> bytes:
         """CSV of all requests that the filters name, the latest first."""

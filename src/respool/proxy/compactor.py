@@ -457,6 +457,11 @@ class Compactor:
             self.breaker.fail(flight.rejected_permit, f"a projection was refused: {status}")
         self._fallback_executor.submit(self._decider.leave_alone(flight.decision, owner))
 
+    def note_alive(self, flight: InFlight, time: float) -> None:
+        """A keep-alive ping has read the cached prompt of a request at this time."""
+        request = replace(flight.request, time=time)
+        self._decider_of(flight).note_accepted(request, flight.decision)
+
     def chunk_sent(self, flight: InFlight, chunk: bytes) -> None:
         """Read the next bytes of the response."""
         if flight.reader is not None:

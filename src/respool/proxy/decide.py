@@ -415,6 +415,9 @@ class Decider:
             edition=folded.edition,
             dropped=_dropped(folded, new),
             calls=_calls(folded, new),
+            head=folded.head_tokens,
+            tools=_new_tools(turn, folded),
+            called=_new_calls(turn.conversation, folded),
             findings=Findings(
                 repairs=repairs,
                 failures=folded.failures,
@@ -650,6 +653,24 @@ def _waiting(known: Conversation, folded: FoldedRequest) -> tuple[int, int]:
         offers, tokens = _observed(lambda: folded.waiting) or (0, 0)
         known.evaluated, known.waiting = folded.evaluated, (offers, tokens)
     return known.waiting
+
+
+def _new_tools(turn: Turn, folded: FoldedRequest) -> dict[str, int]:
+    """The tokens of the tool definitions, once for each model and set of tools."""
+    known, terms = turn.conversation, turn.history.terms()
+    if known.defined_on == terms:
+        return {}
+    known.defined_on = terms
+    found = _observed(lambda: tuple(folded.definition_sizes().items()))
+    return {name[:_MAX_NAME_CHARS]: tokens for name, tokens in found}
+
+
+def _new_calls(known: Conversation, folded: FoldedRequest) -> tuple[str, ...]:
+    """The tools that no earlier request of the conversation had called."""
+    found = _observed(lambda: tuple(folded.called_tools()))
+    new = {name[:_MAX_NAME_CHARS] for name in found} - known.called
+    known.called |= new
+    return tuple(sorted(new))
 
 
 def _refetched(one: Refetch) -> RefetchedResult:

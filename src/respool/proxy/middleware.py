@@ -113,6 +113,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     edition: int = 0  # the same number for the very same edits; 0: not known
     dropped: Mapping[str, str] = {}  # by place: references of what new edits removed
     calls: Mapping[str, tuple[str, str]] = {}  # by place: tool and target that new edits changed
+    head: int = 0  # tokens of system prompt and tool definitions
+    tools: Mapping[str, int] = {}  # tokens of definitions that are new in the conversation
+    called: tuple[str, ...] = ()  # tools that are called for the first time in the conversation
     findings: Findings = Findings()
 
 

@@ -245,6 +245,7 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 3.0
     threads: int = 4  # that compact in parallel
     text_formats: tuple[FormatName, ...] = ()  # whose upstreams refuse calls: rendered as text
+    keep_alive: float = 0.0  # dollars a day for keep-alive pings; 0: none are sent
     shared_store: bool = False  # other servers with the same store serve the same conversations
     agent: str = ""  # that this proxy was started for; empty: any
     project: str = ""  # the folder in which that works

@@ -167,7 +167,15 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     sent_as: SentAs = "projection"
     prefix: str = ""  # hash of its history; empty: the provider rejected it
     parent: str = ""  # hash of the parent request's history; empty: no parent
-    # New facts of this request, written in the same transaction. Records that are read have none.
+    head_cost: float | None = None  # dollars for the system prompt and the tool definitions
+    expired: int = 0  # tokens written again because the cache had gone cold
+    expired_cost: float | None = None  # dollars for that, beyond reading them
+    missed: int = 0  # tokens that a warm cache did not find
+    missed_cost: float | None = None
+    # New tools, facts of this request: written in the same transaction. Records that are read have
+    # none.
+    tools: dict[str, int] = {}  # tokens of definitions that no earlier request had
+    called: tuple[str, ...] = ()  # tools that no earlier request had called
     facts: Facts = Facts()
 
 
@@ -298,6 +306,61 @@ class RejectedRequest(Struct, frozen=True, kw_only=True):
     version: str = ""  # of respool
 
 
+KeepAliveKind = Literal["ping", "hit"]
+
+
+class KeepAliveEvent(Struct, frozen=True, kw_only=True):
+    """A keep-alive ping, or a later request that found the prefix which pings had kept."""
+
+    time: float
+    owner: str
+    conversation: str
+    model: str
+    kind: KeepAliveKind
+    status: int = 0  # HTTP status of a ping's response; 0: none
+    tokens: int = 0  # of the prefix that was read
+    money: float = 0.0  # dollars that a ping cost, or that a hit saved
+
+
+class KeepAliveTotal(Struct, frozen=True, kw_only=True):
+    """Keep-alive events of a period."""
+
+    pings: int = 0
+    paid: float = 0.0
+    hits: int = 0
+    saved: float = 0.0
+
+
+class DefinedTool(Struct, frozen=True, kw_only=True):
+    """A tool that one agent's requests defined."""
+
+    agent: str
+    name: str
+    tokens: int  # of its definition
+    requests: int  # of the conversations that defined it
+    called: bool
+
+
+class RecordedBill(Struct, frozen=True, kw_only=True):
+    """What the recorded requests cost besides their work; money in dollars, where prices are known.
+
+    The tokens are the provider's, by its reported usage.
+    """
+
+    requests: int = 0
+    money: float = 0.0  # of all requests
+    head_money: float = 0.0  # system prompt and tool definitions
+    pauses: int = 0  # requests that came after the cache had gone cold
+    expired: int = 0  # tokens that were written again after a pause
+    expired_money: float = 0.0
+    misses: int = 0  # requests with a warm cache that did not find their prefix
+    missed: int = 0  # tokens of it
+    missed_money: float = 0.0
+    keep_alive: KeepAliveTotal = KeepAliveTotal()
+    tools: tuple[DefinedTool, ...] = ()  # that were never called, the dearest first
+    tools_known: int = 0  # defined tools, called or not
+
+
 class SearchHit(Struct, frozen=True, kw_only=True):
     """An original with all terms of a pattern."""
 
@@ -397,6 +460,18 @@ class Store(DecisionStore, Protocol):
 
     def add_rejected(self, case: RejectedRequest) -> None:
         """Write a compacted request that the provider rejected."""
+        ...
+
+    def add_keep_alive(self, event: KeepAliveEvent) -> None:
+        """Write a keep-alive ping, or a hit on what pings kept."""
+        ...
+
+    def keep_alive_total(self, owner: str | None, *, since: float, until: float) -> KeepAliveTotal:
+        """Return the sums of keep-alive events in a period."""
+        ...
+
+    def bill(self, owner: str | None, *, since: float, until: float) -> RecordedBill:
+        """Return what requests cost besides their work: head, pauses, misses, keep-alive."""
         ...
 
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:

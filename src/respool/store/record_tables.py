@@ -27,6 +27,7 @@ from .base import (
     RequestRecord,
     SentRequest,
 )
+from .bill_tables import write_tools
 from .database_file import not_before_trusted
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 from .savings import (
@@ -49,7 +50,7 @@ _RECORD_COLUMNS = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
     "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
     "milliseconds", "terms", "sent_as", "prefix", "parent",
-    "again", "agent", "project",
+    "again", "agent", "project", "head_cost", "expired", "expired_cost", "missed", "missed_cost",
 )  # fmt: skip
 _NO_FACTS = Facts()
 _USAGE_COLUMNS = ("input", "cache_read", "cache_write", "output")
@@ -190,6 +191,14 @@ def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecor
         statement = _INSERT_REQUEST + ", ".join([_PLACEHOLDERS] * len(some))
         connection.execute(statement, [value for row in some for value in row])
     for record in records:
+        if record.tools or record.called:
+            write_tools(
+                connection,
+                ids[record.owner, record.conversation],
+                time=record.time,
+                defined=record.tools,
+                called=record.called,
+            )
         if record.facts != _NO_FACTS:
             new = new_fact_rows(record.facts, _NO_FACTS)
             write_facts(connection, record.conversation, new, record.time)

@@ -14,15 +14,18 @@ from msgspec.structs import replace
 
 from ..facts import Facts
 from ..markers import find_marker
+from . import bill_tables, record_tables
 from . import originals as texts
-from . import record_tables
 from .base import (
     ANY_RECORD,
     ConversationSummary,
     ForgetResult,
+    KeepAliveEvent,
+    KeepAliveTotal,
     OriginTotal,
     PeriodTotal,
     PriorRequests,
+    RecordedBill,
     RecordedEdit,
     RecordFilter,
     RejectedRequest,
@@ -271,6 +274,18 @@ class SQLiteStore:
         small = record_tables.bound_rejected(case)
         body = msgspec.json.encode(small)
         self._database.write(lambda c: record_tables.write_rejected(c, small, body))
+
+    def add_keep_alive(self, event: KeepAliveEvent) -> None:
+        """Write a keep-alive ping, or a hit on what pings kept."""
+        self._database.write(lambda c: bill_tables.write_event(c, event))
+
+    def keep_alive_total(self, owner: str | None, *, since: float, until: float) -> KeepAliveTotal:
+        """Return the sums of keep-alive events in a period."""
+        return self._database.read(lambda c: bill_tables.read_keep_alive(c, owner, since, until))
+
+    def bill(self, owner: str | None, *, since: float, until: float) -> RecordedBill:
+        """Return what requests cost besides their work: head, pauses, misses, keep-alive."""
+        return self._database.read(lambda c: bill_tables.read_bill(c, owner, since, until))
 
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
         """Return the rejected requests, the latest first."""

@@ -20,6 +20,7 @@ _SCRIPTS = (
     "charts.js",
     "overview.js",
     "tables.js",
+    "bill.js",
     "diff.js",
     "edits.js",
     "conversation.js",
