@@ -63,8 +63,8 @@ def test_every_version_leads_to_the_same_tables(tmp_path: Path):
 
 
 def test_a_store_without_agents_and_prompts_opens_and_goes_on(path: Path):
-    """As the version before wrote it: three migrations, and a record without the new columns."""
-    new = {"requests": ("agent", "project"), "conversations": ("prompt", "pinned")}
+    """As an earlier version wrote it: three migrations, and a record without the new columns."""
+    new = {"requests": ("agent", "project", "arm", "unit"), "conversations": ("prompt", "pinned")}
     with opened(path) as connection:
         for table, columns in new.items():
             for column in columns:

@@ -164,6 +164,9 @@ class Recorder:
             sent_as="original" if is_original else "projection",
             prefix=decision.identity.prefix if 0 < flight.status < 400 else "",
             parent=decision.identity.parent,
+            arm=request.arm,
+            unit=request.unit,
+            repeats=decision.findings.repeats,
             facts=facts,
         )
 

@@ -101,7 +101,18 @@ _ORIGIN_COLUMNS: Migration = (
     "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN, _ORIGIN_COLUMNS)
+_HOLDOUT_COLUMNS: Migration = (
+    "ALTER TABLE requests ADD COLUMN arm TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE requests ADD COLUMN unit TEXT NOT NULL DEFAULT ''",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (
+    _TABLES,
+    _PREFIX_COLUMN,
+    _PARENT_COLUMN,
+    _ORIGIN_COLUMNS,
+    _HOLDOUT_COLUMNS,
+)
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 SEARCH_SUFFIXES = ("-search", "-search-journal")  # of the search index
