@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from .console import CommandError, pluralize
 from .options import (
     deadline_option,
+    holdout_options,
     observe_option,
     policy_options,
     require_server,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.billing import RunTotals
     from ..proxy.log import CompactionSummary, LogEntry
-    from ..proxy.server_options import CompactionOptions
+    from ..proxy.server_options import CompactionOptions, HoldoutOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
 EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
@@ -77,6 +78,7 @@ class _WarningCollector(logging.Handler):
 )
 @upstream_option("as for serve")
 @observe_option
+@holdout_options
 @deadline_option
 @click.option(
     "--no-mcp",
@@ -86,11 +88,12 @@ class _WarningCollector(logging.Handler):
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @policy_options
 @click.pass_context
-def run(
+def run(  # noqa: PLR0913 - each is an option
     ctx: click.Context,
     *,
     upstreams: tuple[str, ...],
     observe: bool,
+    holdout: HoldoutOptions,
     deadline: float,
     no_mcp: bool,
     command: tuple[str, ...],
@@ -109,7 +112,7 @@ def run(
         from ..proxy.server import bind
         from ..proxy.server_options import CompactionOptions, ServerOptions
     _refuse_command(command[0])
-    options = CompactionOptions(policy=policy, observe=observe, deadline=deadline)
+    options = CompactionOptions(policy=policy, observe=observe, deadline=deadline, holdout=holdout)
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
         with bind(ServerOptions(port=0)) as listening:
             launch = _Launch(command, upstreams, () if no_mcp or observe else _mcp_command())

@@ -20,6 +20,7 @@ _SCRIPTS = (
     "charts.js",
     "overview.js",
     "tables.js",
+    "evidence.js",
     "diff.js",
     "edits.js",
     "conversation.js",

@@ -31,7 +31,7 @@ drawConversation();
 followLink();
 addEventListener("hashchange", followLink);
 const updates = [
-  updateOverview, updateTables, updateList, updateConversation, () => updateEvents(range.value), updateOrigins,
+  updateOverview, updateTables, updateList, updateConversation, () => updateEvents(range.value), updateOrigins, updateEvidence,
 ];
 const refresh = startPolling(updates, report);
 range.addEventListener("change", refresh);
