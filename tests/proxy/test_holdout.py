@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from respool.proxy.holdout import draw_arm
 from respool.proxy.server_options import CompactionOptions, HoldoutOptions, StartupError
 from respool.store import RequestRecord
 from respool.store.comparison import compare_groups
+from tests.providers.signing_provider import BOUND
 from tests.proxy.compaction import (
+    EAGER_POLICY,
     LONG,
     STEPS,
     Compacted,
@@ -20,6 +23,7 @@ from tests.proxy.compaction import (
     drive,
     response_header,
 )
+from tests.proxy.driver import Driver
 from tests.proxy.sockets import Reply, reply_with
 from tests.support.formats import FORMATS, Exchange, request
 
@@ -268,3 +272,27 @@ def test_without_a_holdout_nothing_is_drawn(tmp_path: Path):
 
     drive(tmp_path, act)
     assert CompactionOptions().holdout.share == 0
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_held_out_requests_keep_all_signed_reasoning(tmp_path: Path, servers: int):
+    """Other sessions with the same opening were compacted, on a store that servers share."""
+
+    async def play() -> None:
+        driver = Driver(tmp_path, 7, servers)
+        driver.policy, driver.holdout = EAGER_POLICY, 0.0
+        driver.servers = [driver._server() for _ in range(servers)]
+        opening = driver.branches[0]
+        opening.model = BOUND
+        fork = opening.fork()
+        for _ in range(4):
+            await driver.grow(opening)  # compacted
+        driver.holdout = 0.999_999
+        driver.servers = [driver._server() for _ in range(servers)]
+        for _ in range(6):
+            await driver.grow(fork)
+            assert fork.went is not None
+            assert fork.went[0] == fork.messages[: len(fork.went[0])]  # as they came
+        await driver.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
