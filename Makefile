@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy docs fmt clean
+.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy report docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -77,6 +77,11 @@ bench: $(VENV)/.dev ## time and memory, as ratios
 
 bench-proxy: $(VENV)/.dev $(PEERS)/headroom/.installed $(PEERS)/litellm/.installed ## what the proxy costs, beside none and beside others
 	$(PY) -m bench.proxy --memory --peers $(PEERS)
+
+report: $(VENV)/.dev $(PEERS)/headroom/.installed $(FRAMEWORKS)/httpx2/.installed $(FRAMEWORKS)/litellm/.installed ## false drops and cost, with intervals (CORPUS=path); writes results and README
+	@test -d "$(CORPUS)" || { \
+		echo "There are no recorded sessions at $(CORPUS): make report CORPUS=path/to/them" >&2; exit 2; }
+	$(PY) -m bench.report "$(CORPUS)"
 
 docs: $(VENV)/.docs ## the documentation as a site, its reference generated from the code
 	$(PY) -m docs.generate
