@@ -61,6 +61,9 @@ def group_of(age: int) -> int | None:
     return next((at for at, last in enumerate(MAX_AGES) if age <= last), None)
 
 
+_GROUPS: Final = tuple(group_of(age) or 0 for age in range(MAX_AGES[-1] + 1))
+
+
 def repeat_cells(
     visible: VisibleHistory, again: Iterable[tuple[int, int, bool]]
 ) -> tuple[RepeatCell, ...]:
@@ -70,25 +73,23 @@ def repeat_cells(
     """
     counts: dict[tuple[str, int], list[int]] = {}
     history, uses = visible.history, visible.ledger.uses
+    exchanges, parts, known = history.exchanges, history.parts, len(uses)
     last = len(history.units) - 1
     for unit in range(max(0, last - MAX_AGES[-1]), last + 1):
-        ages = group_of(last - unit)
-        assert ages is not None  # older units are not looked at
+        ages = _GROUPS[last - unit]
         for ordinal in history.units[unit].exchanges:
-            exchange = history.exchanges[ordinal]
-            if exchange.result is None or exchange.server or ordinal >= len(uses):
+            exchange = exchanges[ordinal]
+            if exchange.result is None or exchange.server or ordinal >= known:
                 continue
             use = uses[ordinal]
-            name = history.parts[exchange.call].name
-            if use.outcome_kind == "write" or is_expand_tool(name):
+            if use.outcome_kind == "write" or is_expand_tool(parts[exchange.call].name):
                 continue  # it is never counted as requested again
             held = counts.setdefault((use.kind, ages), [0, 0, 0, 0])
             held[0 if _is_cut(visible, exchange.result) else 2] += 1
     for exchange, earlier, was_cut in again:
-        before = history.exchanges[earlier]
-        ages = group_of(history.exchanges[exchange].unit - 1 - before.unit)
-        if ages is not None:
-            held = counts.setdefault((uses[earlier].kind, ages), [0, 0, 0, 0])
+        group = group_of(exchanges[exchange].unit - 1 - exchanges[earlier].unit)
+        if group is not None:
+            held = counts.setdefault((uses[earlier].kind, group), [0, 0, 0, 0])
             held[1 if was_cut else 3] += 1
     return tuple(RepeatCell(*key, *held) for key, held in sorted(counts.items()))
 
