@@ -21,6 +21,8 @@ FRAMEWORKS := $(VENV)/frameworks
 FRAMEWORK_SETS := httpx2 httpx mcp1 litellm
 # Those whose own compressors the report runs; one that cannot be installed is listed as such.
 PEER_FRAMEWORKS := httpx2 litellm
+# The extras of respool in a set: LiteLLM's proxy is tested with `respool serve` beside it.
+EXTRAS_litellm := [serve]
 CODE := src tests bench docs/generate.py
 
 UV_VERSION := 0.13.7
@@ -69,7 +71,7 @@ e2e: $(VENV)/.server ## against a real model server, real agents and a real brow
 frameworks: $(FRAMEWORK_SETS:%=$(FRAMEWORKS)/%/.installed) $(VENV)/.dev ## against real agent frameworks; writes the table of what was checked
 	@rm -rf build/frameworks
 	@failed=; for set in $(FRAMEWORK_SETS); do echo "Frameworks in the environment $$set"; \
-		$(FRAMEWORKS)/$$set/bin/python -m pytest -q -m frameworks -W ignore -p no:cacheprovider \
+		$(FRAMEWORKS)/$$set/bin/python -m pytest -q -m "" -W ignore -p no:cacheprovider \
 			tests/frameworks tests/integrations || failed="$$failed $$set"; done; \
 	$(PY) -m tests.frameworks.table; \
 	test -z "$$failed" || { echo "Failed in:$$failed" >&2; exit 1; }
@@ -143,7 +145,7 @@ $(FRAMEWORKS)/%/.installed: pyproject.toml | $(VENV)/.uv
 	@echo "Installing the frameworks of the set $*"
 	@mkdir -p $(FRAMEWORKS)
 	@$(BIN)/uv venv --quiet --clear --python $(PY) $(FRAMEWORKS)/$*
-	@$(INSTALL_INTO) $(FRAMEWORKS)/$*/bin/python --editable . --group frameworks-$*
+	@$(INSTALL_INTO) $(FRAMEWORKS)/$*/bin/python --editable ".$(EXTRAS_$*)" --group frameworks-$*
 	@touch $@
 
 # One that cannot be installed stops nothing: the table says why, and the next run tries again.

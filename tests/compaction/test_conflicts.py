@@ -123,7 +123,8 @@ CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
     "no drop of reasoning that is gone": ([mute(0), drop(0)], {0}, set(), []),
     "a drop takes the result along": ([drop(0), LARGE], set(), set(), [drop(0)]),
     "a drop takes the media along": ([drop(0), shorten(4)], set(), set(), [drop(0)]),
-    "a drop takes the reasoning along": ([drop(0), mute(0)], set(), set(), [mute(0)]),
+    "a drop takes the reasoning along": ([mute(0), drop(0, 30)], set(), set(), [drop(0, 30)]),
+    "reasoning that is worth more": ([drop(0), mute(0, 30)], set(), set(), [mute(0, 30)]),
     "a drop leaves other units alone": (
         [drop(0), drop(2)],
         set(),

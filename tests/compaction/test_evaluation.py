@@ -721,3 +721,18 @@ def test_a_window_that_an_overflow_named_counts() -> None:
     assert State().limits(context) is LISTED
     named = state_with(window__size=1_000).limits(context)
     assert (named.tokens, named.low, named.source) == (950, 665, "window")
+
+
+def test_a_bound_on_regret_puts_an_epoch_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch that a session which ends here would not win back is not taken yet."""
+    format = "anthropic"
+    body = grown(format, 15, 6)
+    monkeypatch.setattr("respool.compaction.planner._MAX_REGRET", 1.0)
+    state = folded(format, body, WAITING).state
+    assert state.evaluation.epochs == 1
+    account = state.evaluation.account
+    assert account.saved > 0
+    assert account.net < 0
+    assert account.billed > -account.net
+    monkeypatch.setattr("respool.compaction.planner._MAX_REGRET", 0.0)
+    assert folded(format, body, WAITING).state.evaluation.epochs == 0

@@ -21,6 +21,7 @@ from respool.compaction.planner import (
     lost_reasoning_value,
     price_offers,
 )
+from respool.compaction.state import Account
 from respool.edits import DropExchange, DropReasoning, Edit, Offer, Replace
 from respool.policy import Policy
 from respool.pricing import LONG_TTL_SECONDS, NO_CACHE, BreakpointUsage, Rates, rates_for
@@ -831,3 +832,49 @@ def test_no_other_cut_gains_more(
     if cut is not None:
         behind = [one.value for one in offers if one.start >= cut.start]
         assert cut.value == pytest.approx(sum(behind))
+
+
+# The bound on regret: what an epoch costs if the session ends at once.
+
+
+def test_a_cut_that_costs_more_than_allowed_is_not_taken():
+    terms = BoundaryTerms(10, 6_000)
+    kept = 0.1 * terms.horizon + 1.0  # cost of a token from now on, on PREFIX
+    offer = PricedOffer(cutting(3, 2_000), 2_000 * kept, 3, (), 2_000 * kept)
+    behind = THOUSANDS[-1] - THOUSANDS[3]
+    cost = 0.9 * behind - 1.0 * 2_000
+    assert cost > 0
+
+    def cut(max_cost: float) -> EpochCut | None:
+        bound = replace(terms, max_cost=max_cost)
+        return best_cut([offer], history=SIX, sent=THOUSANDS, rates=PREFIX, terms=bound)
+
+    found = cut(cost + 1)
+    assert found is not None
+    assert found.cost == pytest.approx(cost)
+    assert cut(cost - 1) is None
+
+
+def test_expected_refetches_count_as_cost():
+    terms = BoundaryTerms(10, 6_000)
+    sure = PricedOffer(cutting(9, 2_000), 9_000.0, 9, (), 9_000.0)
+    unsure = PricedOffer(cutting(9, 2_000), 8_000.0, 9, (), 9_000.0)
+    costs = [
+        best_cut([one], history=SIX, sent=THOUSANDS, rates=PREFIX, terms=terms)
+        for one in (sure, unsure)
+    ]
+    assert costs[0] is not None
+    assert costs[1] is not None
+    assert costs[1].cost - costs[0].cost == pytest.approx(1_000)
+
+
+def test_the_account_wins_an_epoch_back_request_by_request():
+    account = Account()
+    for tokens in (10_000, 12_000):
+        account = account.with_request(tokens, PREFIX)
+    assert account.billed == pytest.approx(10_000 + 0.1 * 10_000 + 2_000)
+    account = account.with_epoch(saved=5_000, cost=900.0)
+    assert account.net == -900.0
+    account = account.with_request(12_000, PREFIX)
+    account = account.with_request(12_000, PREFIX)
+    assert account.net == pytest.approx(-900 + 2 * 0.1 * 5_000)

@@ -20,6 +20,7 @@ CHECKS = (
     ("stored_history", "the framework's own history stays whole"),
     ("refused", "a refused projection is sent again as it came"),
     ("expand", "the expand tool"),
+    ("loops", "loops are refused or advised on"),
     ("wrong_use", "wrong use gets a sentence"),
 )
 

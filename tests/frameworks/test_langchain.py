@@ -6,12 +6,15 @@ import asyncio
 import json
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from respool import Policy, PolicyError
 from respool.integrations.shadow import EXPAND_TOOL, FrameworkCompactor, RowChange
+from respool.markers import ADVICE_START
+from respool.passes import OPT_IN, PASSES
 from tests.frameworks.agent_runs import (
     EAGER,
     FOLDING,
@@ -23,7 +26,10 @@ from tests.frameworks.agent_runs import (
     calls_of,
     epochs,
     judge,
+    judge_loops,
+    judge_reasoning,
     marks,
+    repeats,
 )
 from tests.integrations.upstream import (
     FINAL,
@@ -40,13 +46,17 @@ pytestmark = pytest.mark.frameworks
 pytest.importorskip("langchain")
 
 from langchain.agents import create_agent  # noqa: E402
-from langchain_core.messages import AIMessage, ToolMessage  # noqa: E402
+from langchain.agents.middleware import AgentMiddleware  # noqa: E402
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # noqa: E402
 from langchain_core.tools import ToolException, tool  # noqa: E402
+from langgraph.checkpoint.memory import InMemorySaver  # noqa: E402
+from langgraph.types import Command  # noqa: E402
 
 from respool.integrations import langchain as adapter  # noqa: E402
 from respool.integrations.langchain import CompactionMiddleware  # noqa: E402
 from respool.integrations.requirement import MissingFramework, WrongUse, require  # noqa: E402
 
+PLAIN: dict[str, tuple[Upstream, list[Any]]] = {}
 SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "frameworks" / "langchain.py"
 
 
@@ -110,11 +120,25 @@ def run(
     middleware: CompactionMiddleware | None = None,
     **options: Any,
 ) -> tuple[Upstream, list[Any]]:
-    """One run of an agent: what the provider received, and the messages in the agent's state."""
-    reasoning = bool(options.get("reasoning"))
-    model_options = options.pop("model", {})
+    """One run of an agent: what the provider received, and the messages in the agent's state.
+
+    Runs without respool, to compare with, are made once.
+    """
+    if policy is None and middleware is None:
+        key = json.dumps([wire, script, mode, options])
+        if key not in PLAIN:
+            PLAIN[key] = _run(wire, script, mode, None, **options)
+        return PLAIN[key]
     if policy is not None:
         middleware = CompactionMiddleware(policy, expand="refuse" not in options)
+    return _run(wire, script, mode, middleware, **options)
+
+
+def _run(
+    wire: str, script: list[list[Ask]], mode: str, middleware: Any, **options: Any
+) -> tuple[Upstream, list[Any]]:
+    reasoning = bool(options.get("reasoning"))
+    model_options = dict(options.pop("model", {}))
     with upstream(script, **options) as server:
         if isinstance(script, Expanding):
             script.server = server
@@ -184,8 +208,8 @@ def test_drops_superseded_writes(wire: str, reasoning: bool) -> None:
 @pytest.mark.parametrize("reasoning", [False, True])
 @pytest.mark.parametrize("wire", WIRES)
 def test_folds(wire: str, reasoning: bool) -> None:
-    plain, _ = run(wire, reads(16), None, reasoning=reasoning)
-    server, _ = run(wire, reads(16), FOLDING, reasoning=reasoning)
+    plain, _ = run(wire, reads(20), None, reasoning=reasoning)
+    server, _ = run(wire, reads(20), FOLDING, reasoning=reasoning)
     judge(server, plain)
     assert server.breaks() == epochs(server)
     assert calls_of(server.bodies[-1]) < calls_of(plain.bodies[-1])
@@ -218,11 +242,25 @@ def test_streaming(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", ["anthropic", "responses", "gemini"])
 def test_reasoning_stays_where_its_calls_stay(wire: str) -> None:
+    """Without the pass that drops old reasoning, all of it is there."""
+    names = [one.__name__ for one in PASSES if one.__name__ not in ("old_reasoning", *OPT_IN)]
     plain, _ = run(wire, reads(12), None, reasoning=True)
-    server, _ = run(wire, reads(12), EAGER, reasoning=True)
+    server, _ = run(wire, reads(12), EAGER.replace(passes=names), reasoning=True)
     judge(server, plain)
+    judge_reasoning(server, wire)
     for sent, whole in zip(server.raw, plain.raw, strict=True):
         assert sent.count(SIGNATURES[wire]) == whole.count(SIGNATURES[wire])
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "responses", "gemini"])
+def test_reasoning_goes_with_what_binds_calls_to_it(wire: str) -> None:
+    """OpenAI's may go from calls that stay; the others' stays for as long as the turn runs."""
+    plain, _ = run(wire, reads(12, 2), None, reasoning=True)
+    server, _ = run(wire, reads(12, 2), EAGER, reasoning=True)
+    judge(server, plain)
+    judge_reasoning(server, wire)
+    sent, whole = server.raw[-1].count(SIGNATURES[wire]), plain.raw[-1].count(SIGNATURES[wire])
+    assert (sent < whole) == (wire == "responses")
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -315,9 +353,68 @@ def test_expand_tool_can_be_left_out() -> None:
 
 def test_streaming_usage_is_learnt() -> None:
     middleware = CompactionMiddleware(EAGER)
-    run("anthropic", reads(4), None, mode="stream", middleware=middleware)
+    server, _ = run("anthropic", reads(4), None, mode="stream", middleware=middleware)
     assert middleware.compactor.savings.requests == 5
-    assert middleware.compactor.savings.usage.prompt > 1000
+    assert middleware.compactor.savings.usage.prompt == sum(len(raw) // 4 for raw in server.raw)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_loops_are_advised_on_and_refused(wire: str, mode: str) -> None:
+    middleware = CompactionMiddleware(EAGER, loops=True)
+    server, messages = run(wire, repeats(10), None, mode=mode, middleware=middleware)
+    assert server.problems() == []
+    results = [one for one in messages if one.type == "tool"]
+    judge_loops([one.text for one in results], 10)
+    assert results[-1].status == "error"
+    assert messages[-1].text == FINAL
+
+
+def test_loops_end_where_the_user_speaks() -> None:
+    """Each input is a new reason, and each thread a conversation of its own."""
+    middleware = CompactionMiddleware(EAGER, loops=True)
+    with upstream([*repeats(2), [], *repeats(2), [], *repeats(2)]) as server:
+        agent = create_agent(
+            chat_model("chat", server.url),
+            [read_file],
+            middleware=[middleware],
+            checkpointer=InMemorySaver(),
+        )
+        for thread in ("one", "one", "two"):
+            said = {"messages": [HumanMessage("Read it.", id="same" if thread == "two" else None)]}
+            state = agent.invoke(said, {"configurable": {"thread_id": thread}})
+            assert ADVICE_START not in str(state["messages"])
+    assert len(server.raw) == 9
+
+
+def test_loops_in_results_of_other_kinds() -> None:
+    """Advice behind blocks; commands to the graph go through."""
+    image = {"type": "image", "base64": "AA==", "mime_type": "image/png"}
+    middleware = CompactionMiddleware(EAGER, loops=True)
+    call = {"name": "read_file", "args": {"path": "/w/a.png"}, "id": "a"}
+    state = {"messages": [HumanMessage("Look.", id="h"), AIMessage("", id="a")]}
+    request = SimpleNamespace(
+        tool_call=call, state=state, runtime=SimpleNamespace(config={"configurable": {}})
+    )
+    results = []
+    for turn in range(3):
+        state["messages"][1] = AIMessage("", id=f"a{turn}")
+        results.append(
+            middleware.wrap_tool_call(request, lambda _: ToolMessage([image], tool_call_id="a"))
+        )
+    assert [len(one.content) for one in results] == [1, 1, 2]
+    assert ADVICE_START in results[-1].content[1]["text"]
+    command = Command(update={})
+    assert middleware.wrap_tool_call(request, lambda _: command) is command
+
+
+def test_loops_are_no_business_of_others() -> None:
+    """Hooks around tools change what create_agent checks, so they are there only if wanted."""
+    plain, guarded = CompactionMiddleware(), CompactionMiddleware(loops=True)
+    assert type(plain).wrap_tool_call is AgentMiddleware.wrap_tool_call
+    assert type(guarded).wrap_tool_call is not AgentMiddleware.wrap_tool_call
+    assert isinstance(guarded, CompactionMiddleware)
+    assert plain.name == guarded.name == "CompactionMiddleware"
 
 
 def test_wrong_use() -> None:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import http.client
 import json
-import os
-import socket
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,15 +15,13 @@ from typing import Any
 import pytest
 
 import respool
+from tests.frameworks.litellm_process import KEY, call, free_port, litellm_proxy, program
 
 pytestmark = pytest.mark.frameworks
+# The first is there with litellm[proxy] only, the others with respool[serve].
+for needed in ("litellm_proxy_extras", "aiohttp", "brotli", "httptools", "uvicorn", "zstandard"):
+    pytest.importorskip(needed, reason="needs litellm[proxy] and respool[serve]")
 
-ROOT = Path(__file__).parents[2]
-DEFAULT_PYTHON = ROOT / ".venv" / "frameworks" / "litellm" / "bin" / "python"
-# No name that begins with RESPOOL_: tests/conftest.py takes all of those out.
-PYTHON = Path(os.environ.get("LITELLM_PYTHON") or DEFAULT_PYTHON)
-START_SECONDS = 120.0
-KEY = "sk-of-the-client-1234"
 TOKEN = "a-token-of-enough-length"
 TURNS = 12
 CONFIG = """
@@ -147,49 +140,6 @@ def scripted_upstream() -> Iterator[tuple[int, list[dict[str, Any]]]]:
         server.server_close()
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-@contextlib.contextmanager
-def program(command: list[str], port: int, ready: str, log: Path, **env: str) -> Iterator[None]:
-    """A program that answers on a port; it is ended afterwards."""
-    environ = {**os.environ, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1", **env}
-    with log.open("wb") as out:
-        running = subprocess.Popen(command, stdout=out, stderr=out, env=environ, cwd=log.parent)
-        try:
-            until = time.monotonic() + START_SECONDS
-            while not is_ready(port, ready):
-                is_late = time.monotonic() > until
-                if running.poll() is not None or is_late:
-                    pytest.fail(f"{command[:3]} does not answer: {log.read_text()[-3000:]}")
-                time.sleep(0.2)
-            yield
-        finally:
-            running.terminate()
-            running.wait(30)
-
-
-def is_ready(port: int, path: str) -> bool:
-    try:
-        return call(port, "GET", path)[0] == 200
-    except (OSError, http.client.HTTPException):
-        return False
-
-
-def call(port: int, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
-
-
 @contextlib.contextmanager
 def gateway(folder: Path, guardrail: str) -> Iterator[tuple[int, int, list[dict[str, Any]]]]:
     """LiteLLM in front of an upstream, with respool beside it: both ports, and what arrived."""
@@ -204,17 +154,9 @@ def gateway(folder: Path, guardrail: str) -> Iterator[tuple[int, int, list[dict[
         }
         text = CONFIG.format(guardrail=guardrail, token=TOKEN, key=KEY, **places)
         config.write_text(text)
-        start = "from litellm.proxy.proxy_cli import run_server; run_server()"
-        litellm = [str(PYTHON), "-c", start, "--config", str(config)]
-        litellm += ["--host", "127.0.0.1", "--port", str(port)]
-        offline = {
-            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            "LITELLM_TELEMETRY": "False",
-            "HTTPS_PROXY": "http://127.0.0.1:9",  # where nobody listens
-        }
         with (
             program(serve, own, "/healthz", folder / "respool.log", **store),
-            program(litellm, port, "/health/liveliness", folder / "litellm.log", **offline),
+            litellm_proxy(sys.executable, config, port),
         ):
             yield port, own, received
 
@@ -222,9 +164,8 @@ def gateway(folder: Path, guardrail: str) -> Iterator[tuple[int, int, list[dict[
 # --- the test ----------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not PYTHON.exists(), reason=f"There is no LiteLLM: {PYTHON} does not exist.")
 @pytest.mark.parametrize("guardrail", ["headroom", "generic_guardrail_api"])
-def test_a_growing_conversation_arrives_valid_and_smaller(tmp_path: Path, guardrail: str):
+def test_edits_of_a_growing_conversation(tmp_path: Path, guardrail: str):
     with gateway(tmp_path, guardrail) as (port, own, received):
         for format, (path, request_with) in REQUESTS.items():
             received.clear()

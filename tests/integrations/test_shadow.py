@@ -17,6 +17,7 @@ from respool.integrations.shadow import (
     Row,
     Shadow,
     ShadowRequest,
+    lacks_calls,
     status_of,
 )
 from respool.markers import find_marker
@@ -174,6 +175,14 @@ def test_other_errors_stand() -> None:
     assert compactor.after_error(shadow, RuntimeError("no status")) is None
 
 
+def test_results_without_their_calls_are_recognised() -> None:
+    rows = history(3)
+    assert not lacks_calls(rows)
+    at = next(at for at, row in enumerate(rows) if row.calls)
+    assert lacks_calls([*rows[:at], *rows[at + 1 :]])
+    assert not lacks_calls([])
+
+
 def test_the_deadline_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     compactor = FrameworkCompactor(EAGER, deadline=0.05)
     decide = compactor._decider.decide
@@ -233,3 +242,27 @@ def test_wrong_policies_get_a_sentence(given: object, named: str) -> None:
         RequestCompactor(given)  # pyright: ignore[reportArgumentType]
     with pytest.raises(PolicyError, match="seconds"):
         RequestCompactor(deadline=0)
+
+
+def test_a_cache_that_the_usage_shows_is_not_broken_at_every_turn() -> None:
+    """Frameworks often set cache breakpoints behind the hook, where rows do not show them."""
+
+    policy = Policy(passes=("stub_results",), keep_exchanges=1, miss_penalty=0)
+
+    def times_changed(usage: Usage) -> int:
+        compactor = FrameworkCompactor(policy)
+        rows, seen, changed = [Row(role="user", text="Read.")], {}, 0
+        for turn in range(30):
+            rows += read(turn, parallel=1)
+            request = ShadowRequest(rows=list(rows), model="claude-sonnet-4-5")
+            shadow = compactor.shadow(request)
+            changed += any(shadow.of(at) != change for at, change in seen.items())
+            seen = {at: shadow.of(at) for at in range(len(rows))}
+            compactor.accepted(shadow.sent)
+            compactor.used(shadow.sent, usage)
+        return changed
+
+    uncached = times_changed(Usage(input=50_000, output=5))
+    cached = times_changed(Usage(input=10, cache_read=40_000, cache_write=10_000, output=5))
+    assert uncached >= 6
+    assert cached < 0.75 * uncached

@@ -7,18 +7,26 @@ import copy
 import gc
 import json
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from threading import Thread
+from itertools import pairwise
+from threading import Event, Thread, get_ident
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
 import respool
-from respool import Policy, Tool, Tools
-from respool.integrations.transport import AlreadyWrapped, UnknownClient, compaction
+from respool import Policy, PolicyError, Tool, Tools
+from respool.integrations.request_compactor import RequestCompactor
+from respool.integrations.transport import (
+    AlreadyWrapped,
+    UnknownClient,
+    _endpoint_of,
+    compaction,
+)
 from tests.integrations.upstream import FINAL, MARKER, Upstream, read_text, reads, upstream
 
 # Connections of SDK clients are closed when they are collected, at any time.
@@ -221,10 +229,13 @@ def test_what_arrives_is_valid_stable_and_smaller(wire: str, stream: bool, is_as
     assert server.size < 0.6 * plain.size
     assert server.markers()[-1] >= 8
     assert server.markers()[:2] == [0, 0]
+    epochs = sum(after != before for before, after in pairwise(server.markers()))
+    assert plain.breaks() == 0
+    assert server.breaks() == epochs < TURNS
     assert history == whole  # the caller's own is untouched
     assert MARKER not in json.dumps(history)
     assert compactor.savings.requests == TURNS + 1
-    assert compactor.savings.usage.prompt > 1_000
+    assert compactor.savings.usage.prompt == sum(len(raw) // 4 for raw in server.raw)
     first = json.dumps(history)
     for ref in server.refs():
         lines = compactor.expand(ref).splitlines()
@@ -249,13 +260,15 @@ def test_with_nothing_to_do_bytes_and_headers_are_the_same(wire: str) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_refused_projection_is_sent_again_as_it_came(wire: str, is_async: bool) -> None:
     make = WIRES[wire][0]
+    with upstream(reads(TURNS, parallel=2)) as plain:
+        run(wire, plain, make(plain.url, is_async=is_async), stream=False, is_async=is_async)
     with upstream(reads(TURNS, parallel=2), refuse=400) as server:
         client = respool.wrap(make(server.url, is_async=is_async), policy=EAGER)
         run(wire, server, client, stream=False, is_async=is_async)
         savings = compaction(client).savings
     assert len(server.refused) == 1  # from then on, the conversation is left alone
     assert savings.refused == 1
-    assert server.markers() == [0] * (TURNS + 1)
+    assert server.raw == plain.raw
     assert server.problems() == []
 
 
@@ -282,6 +295,11 @@ def test_unwrapping_puts_the_same_transports_back() -> None:
     assert inner._transport is transport
     assert {id(one) for one in inner._mounts.values()} == {id(mounted), id(None)}
     respool.unwrap(client)  # twice is as good as once
+    with upstream(reads(TURNS)) as server:
+        client = openai_client(server.url, is_async=False)
+        respool.unwrap(respool.wrap(client, policy=EAGER))
+        run("chat", server, client, stream=False, is_async=False)
+    assert not any(server.markers())
 
 
 def _flavour_of(client: Any) -> Any:
@@ -313,6 +331,159 @@ def test_a_proxy_mount_is_compacted_too() -> None:
         client = openai_client(server.url, is_async=False, http_client=inner)
         run("chat", server, respool.wrap(client, policy=EAGER), stream=False, is_async=False)
     assert server.markers()[-1] >= 8
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_proxy_of_the_environment_is_kept(
+    is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with upstream(reads(TURNS, parallel=2)) as server:
+        monkeypatch.setenv("HTTP_PROXY", server.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        client = openai_client("http://provider.invalid", is_async=is_async)
+        run("chat", server, respool.wrap(client, policy=EAGER), stream=False, is_async=is_async)
+    assert server.markers()[-1] >= 8
+    assert {path for path, _ in server.received} == {"http://provider.invalid/v1/chat/completions"}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("flavour", ["httpx", "httpx2"])
+def test_the_flavour_is_read_off_the_client(flavour: str, is_async: bool) -> None:
+    module = _package(flavour)
+    with upstream(reads(TURNS, parallel=2)) as server:
+        inner = module.AsyncClient() if is_async else module.Client()
+        try:
+            client = openai_client(server.url, is_async=is_async, http_client=inner)
+        except TypeError as error:
+            pytest.skip(f"this openai takes no {flavour}: {error}")
+        respool.wrap(client, policy=EAGER)
+        base = module.AsyncBaseTransport if is_async else module.BaseTransport
+        assert isinstance(inner._transport, base)
+        run("chat", server, client, stream=True, is_async=is_async)
+    assert server.problems() == []
+    assert server.markers()[-1] >= 8
+
+
+@pytest.mark.parametrize("flavour", ["httpx", "httpx2"])
+def test_an_http_client_without_an_sdk(flavour: str) -> None:
+    module = _package(flavour)
+    history = [{"role": "user", "content": "Read all."}]
+    for turn, asked in enumerate(reads(TURNS)):
+        history += answer("chat", turn, asked)
+    whole = json.dumps({"model": "gpt-5.2", "messages": history}).encode()
+    with upstream([]) as server, respool.wrap(module.Client(), policy=EAGER) as client:
+        path = f"{server.url}/v1/chat/completions"
+        assert client.post(path, content=whole).json()["choices"]
+        assert client.get(f"{server.url}/v1/models").json() == {"data": []}
+        # Nothing is changed that a digest or an encoding was made for, or that is elsewhere.
+        fixed: list[dict[str, str]] = [{"content-md5": "x"}, {"content-encoding": "gzip"}]
+        for headers in fixed:
+            client.post(path, content=whole, headers=headers)
+        client.post(f"{server.url}/v1/threads/t/messages", content=whole)
+    assert server.markers()[0] > 0
+    assert len(server.raw[0]) < len(whole)
+    assert server.raw[1:] == [whole] * 3
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "chat", "gemini"])
+def test_all_else_of_a_client_is_as_it_was(wire: str) -> None:
+    make = WIRES[wire][0]
+    client = make("http://127.0.0.1:9", is_async=False)
+    http = client._api_client._httpx_client if wire == "gemini" else client._client
+    transport, timeout, headers = http._transport, http.timeout, dict(http.headers)
+    kind, members = type(client), set(vars(client))
+    assert respool.wrap(client) is client
+    assert type(client) is kind
+    assert set(vars(client)) == members
+    assert (http.timeout, dict(http.headers)) == (timeout, headers)
+    assert http._transport._pool is transport._pool  # whatever is asked of the transport
+    http.close()
+
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
+
+    assert_type(respool.wrap(OpenAI()), OpenAI)
+    assert_type(respool.unwrap(AsyncOpenAI()), AsyncOpenAI)
+
+
+def test_tokens_are_counted_of_the_projection() -> None:
+    with upstream(reads(TURNS)) as server:
+        client = respool.wrap(anthropic_client(server.url, is_async=False), policy=EAGER)
+        history = run("anthropic", server, client, stream=False, is_async=False)
+        given = {"model": "claude-sonnet-4-6", "messages": history}
+        tools = [{"name": "read_file", "input_schema": SCHEMA}]
+        counted = client.messages.count_tokens(**given, tools=tools).input_tokens
+        respool.unwrap(client)
+        whole = client.messages.count_tokens(**given, tools=tools).input_tokens
+    assert counted < 0.6 * whole
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_late_decision_is_not_waited_for(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with upstream(reads(3)) as server:
+        client = respool.wrap(
+            openai_client(server.url, is_async=is_async), policy=EAGER, deadline=0.05
+        )
+        compactor = compaction(client)
+        decide = compactor._decider.decide
+
+        ended = Event()
+
+        def slow(*given: Any, **named: Any) -> Any:
+            ended.wait(20)
+            return decide(*given, **named)
+
+        monkeypatch.setattr(compactor._decider, "decide", slow)
+        started = time.monotonic()
+        run("chat", server, client, stream=False, is_async=is_async)
+        assert time.monotonic() - started < 20  # that long takes the first decision
+        ended.set()
+    assert not any(server.markers())
+
+
+def test_the_event_loop_goes_on_while_it_is_decided() -> None:
+    with upstream([]) as server:
+        client = respool.wrap(openai_client(server.url, is_async=True), policy=EAGER)
+        compactor = compaction(client)
+        decide, threads = compactor._decider.decide, set[int]()
+
+        def noted(*given: Any, **named: Any) -> Any:
+            threads.add(get_ident())
+            return decide(*given, **named)
+
+        compactor._decider.decide = noted
+        run("chat", server, client, stream=False, is_async=True)
+    assert threads
+    assert get_ident() not in threads
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/v1/messages", ("anthropic", False, None)),
+        ("/v1/messages/count_tokens", ("anthropic", True, None)),
+        ("/v1/messages/batches", None),
+        ("/base/messages/v1/chat/completions", ("openai-chat", False, None)),
+        ("/openai/deployments/gpt-5/chat/completions", ("openai-chat", False, "gpt-5")),
+        ("/v1/responses", ("openai-responses", False, None)),
+        ("/v1/responses/input_tokens", ("openai-responses", True, None)),
+        ("/v1/responses/resp_1/cancel", None),
+        ("/v1/threads/t/messages", None),
+        ("/v1beta/models/gemini-3-pro:generateContent", ("gemini", False, "gemini-3-pro")),
+        ("/v1beta/models/gemini-3-pro:streamGenerateContent", ("gemini", False, "gemini-3-pro")),
+        ("/v1beta/models/gemini-3-pro:countTokens", ("gemini", True, "gemini-3-pro")),
+        ("/v1beta/models/e:embedContent", None),
+        ("/p/publishers/anthropic/models/claude:rawPredict", ("anthropic", False, "claude")),
+        ("/p/publishers/anthropic/models/count-tokens:rawPredict", ("anthropic", True, None)),
+        ("/model/us.anthropic.claude%3A0/invoke", ("anthropic", False, "us.anthropic.claude:0")),
+        ("/model/m/invoke-with-response-stream", ("anthropic", False, "m")),
+        ("/v1/embeddings", None),
+    ],
+)
+def test_endpoints(path: str, found: tuple[str, bool, str | None] | None) -> None:
+    endpoint = _endpoint_of(path)
+    assert (endpoint and (endpoint.format, endpoint.is_count, endpoint.model)) == found
 
 
 def test_threads_share_a_client() -> None:
@@ -365,6 +536,44 @@ def test_originals_outlive_the_process_in_a_store(tmp_path: Any) -> None:
 def test_what_cannot_be_wrapped_gets_a_sentence(given: object) -> None:
     with pytest.raises(UnknownClient, match="a client of anthropic, openai or google-genai"):
         respool.wrap(given)
+
+
+def test_wrong_use_gets_a_sentence() -> None:
+    client = openai_client("http://127.0.0.1:9", is_async=False)
+    with pytest.raises(UnknownClient, match="OpenAI is a class; pass a client"):
+        respool.wrap(type(client))
+    with pytest.raises(UnknownClient, match="not a part of it"):
+        respool.wrap(client.chat.completions)
+    with pytest.raises(PolicyError, match="name of a preset"):
+        respool.wrap(client, policy="quick")
+    with pytest.raises(PolicyError, match="seconds above 0"):
+        respool.wrap(client, deadline=0)
+    with pytest.raises(UnknownClient, match="a RequestCompactor"):
+        respool.wrap(client, compactor=client)
+    with pytest.raises(AlreadyWrapped, match="give only it"):
+        respool.wrap(client, policy=EAGER, compactor=RequestCompactor())
+    with pytest.raises(UnknownClient, match="is not wrapped"):  # after all of them
+        compaction(client)
+
+
+@pytest.mark.parametrize("flavour", ["httpx", "httpx2"])
+def test_a_transport_of_the_other_flavour_gets_a_sentence(flavour: str) -> None:
+    own, other = _package(flavour), _package({"httpx": "httpx2", "httpx2": "httpx"}[flavour])
+    client = own.Client(transport=other.HTTPTransport())
+    with pytest.raises(UnknownClient, match=f"Give it one of {flavour}'s transports"):
+        respool.wrap(client)
+
+
+def test_clients_share_a_compactor() -> None:
+    compactor = RequestCompactor(EAGER)
+    with upstream(reads(TURNS)) as server:
+        made = [openai_client(server.url, is_async=False) for _ in range(2)]
+        for client in made:
+            respool.wrap(client, compactor=compactor)
+        run("chat", server, made[0], stream=False, is_async=False)
+        assert compaction(made[1]) is compactor
+        respool.unwrap(made[0])
+        assert compactor.expand(server.refs()[0])  # it is not closed with one of them
 
 
 def test_a_client_that_is_not_wrapped_has_no_compaction() -> None:

@@ -346,7 +346,8 @@ def _anthropic_events(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"type": "content_block_delta", "index": at, "delta": delta}
         yield {"type": "content_block_stop", "index": at}
     delta = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
-    yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}}
+    # The counts of a message_delta are totals, those of the prompt among them.
+    yield {"type": "message_delta", "delta": delta, "usage": answer["usage"]}
     yield {"type": "message_stop"}
 
 

@@ -240,3 +240,43 @@ def test_locked_units_stay_whole() -> None:
 @given(sessions)
 def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:
     hold_the_laws(superseded_writes, *session, FIELD[session[0]])
+
+
+def responses_of(*writes: str) -> dict[str, Any]:
+    """Writes of one file, each after encrypted reasoning, in the Responses wire."""
+    items: list[dict[str, Any]] = [{"role": "user", "content": "Write it."}]
+    for at, text in enumerate(writes):
+        given = json.dumps({"file_path": A, "content": text} if text else {"command": "ls"})
+        call = {"name": "Write" if text else "Bash", "arguments": given, "call_id": f"w{at}"}
+        items += [
+            {
+                "type": "reasoning",
+                "id": f"rs_{at}",
+                "summary": [],
+                "encrypted_content": f"Z0FB{at}" * 40,
+            },
+            {"type": "function_call", "id": f"fc_{at}", **call},
+            {"type": "function_call_output", "call_id": f"w{at}", "output": "done"},
+        ]
+    return {"model": "gpt-5.2", "input": items}
+
+
+@pytest.mark.parametrize("between", [0, 6])  # 6: its reasoning is gone before it is superseded
+def test_a_write_goes_whether_its_reasoning_is_old_or_gone(between: int) -> None:
+    policy = respool.Policy(
+        eager=True,
+        keep_exchanges=2,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        passes=("superseded_writes", "old_reasoning"),
+    )
+    request = responses_of(OLD, *[""] * between, NEW, "", "", "")
+    out = respool.compact(request, policy=policy)
+    sent = json.dumps(out.request)
+    assert "warp_7" not in sent
+    assert "weft_7" in sent
+    assert '"rs_0"' not in sent
+    assert respool.check(out.request) == []
+    reasons = [edit.reason for edit in out.report.edits]
+    assert reasons.count("superseded") == 1
+    assert "old_reasoning" in reasons

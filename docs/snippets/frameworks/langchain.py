@@ -1,4 +1,7 @@
-"""LangChain, LangGraph, deepagents."""
+"""LangChain, LangGraph, deepagents.
+
+Put the middleware last in the list. With `loops=True` it also refuses calls in a loop.
+"""
 
 from pathlib import Path
 
@@ -15,5 +18,5 @@ def read_file(path: str) -> str:
 
 def main() -> None:
     model = ChatAnthropic(model="claude-sonnet-4-5")
-    agent = create_agent(model, [read_file], middleware=[CompactionMiddleware()])
+    agent = create_agent(model, [read_file], middleware=[CompactionMiddleware(loops=True)])
     print(agent.invoke({"messages": [("user", "What is in README.md?")]})["messages"][-1].text)

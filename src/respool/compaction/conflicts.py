@@ -114,7 +114,7 @@ def _is_intact(part: int, edits: Mapping[int, Edit], claimed: Collection[int]) -
 def _sort_offers(
     offers: Iterable[Offer], transcript: ReadOnlyTranscript, value: Callable[[Offer], float]
 ) -> list[tuple[tuple[int, ...], Offer]]:
-    """The offers with the parts they touch, by the part they are known by, the best one first.
+    """The offers with the parts they touch, by the first of these, the best one first.
 
     Those of several edits come before all others, which could each take a part away from them.
     """
@@ -123,4 +123,4 @@ def _sort_offers(
         parts = tuple(part for edit in offer.edits for part in touched_parts(edit, transcript))
         if parts:
             found.append((parts, offer))
-    return sorted(found, key=lambda one: (not one[1].also, one[0][0], -value(one[1])))
+    return sorted(found, key=lambda one: (not one[1].also, min(one[0]), -value(one[1])))

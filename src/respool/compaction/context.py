@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ class BoundaryTerms(Struct, frozen=True, gc=False):
     is_rewrite_free: bool = False  # the cache is cold or another model's: all is written anyway
     is_over_budget: bool = False  # the price of a prefix break no longer counts
     caution: float = 1.0  # factor on the cost of a lost turn
+    max_cost: float = inf  # of an epoch if no request follows
 
     @property
     def horizon(self) -> float:

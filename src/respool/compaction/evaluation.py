@@ -132,6 +132,8 @@ def _record_plan(plan: EpochPlan, view: View, *, free: bool) -> None:
     evaluation = view.state.evaluation
     if plan.cut is not None:
         evaluation.cut = plan.cut.start
+        saved = sum(offer.saved for offer in plan.taken)
+        evaluation.account = evaluation.account.with_epoch(saved, plan.cut.cost)
     if plan.cut is not None or free:
         before = [end for end in evaluation.prefix_ends if end <= evaluation.cut]
         if free:  # only our own breakpoint ends a prefix then

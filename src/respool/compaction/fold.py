@@ -87,11 +87,15 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], context: Co
         evaluation.prefix_ends.append(len(state.transcript.parts))
     # A request that overflowed was not answered, so an evaluation cannot contradict what was sent.
     skipped = prefix in facts.skipped and window is None
+    priced = _with_breakpoint_rates(state, context)
+    if sent:
+        source = context.head + state.tokens.estimated_total
+        evaluation.account = evaluation.account.with_request(source, priced.rates)
     if not sent or skipped or state.prefix.is_left_alone:
         return
     _evaluate_boundary(
         state,
-        _with_breakpoint_rates(state, context),
+        priced,
         free=prefix in facts.cold or prefix in facts.changed,
     )
 

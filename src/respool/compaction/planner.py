@@ -42,6 +42,7 @@ from .window import is_over_window
 _MANDATORY_REASONS = frozenset({"folded", "over_limit"})  # offered only where a limit is exceeded
 _FORECAST_REASONS = frozenset({"unlikely_needed", "stubbed", "trimmed", "over_cap"})
 _MIN_RETURN = 1.75  # value over price of an epoch: one that is worth less now is surer later
+_MAX_REGRET = 0.01  # of the bill so far: the cost of epochs if no request follows
 _CACHE_MINIMUM_MARGIN = 1.25  # times the shortest cached prompt: the error of the count
 
 
@@ -61,6 +62,7 @@ class EpochCut(Struct, frozen=True, gc=False):
     start: int  # the first part behind it
     value: float
     price: float
+    cost: float = 0.0  # of the epoch if no request follows; negative: it is won at once
 
 
 class EpochPlan(Struct, frozen=True, kw_only=True):
@@ -120,13 +122,14 @@ class Planner:
     def _terms(self) -> BoundaryTerms:
         view = self._view
         is_over = is_over_window(self._state, self._context)
-        return self._context.terms(
+        terms = self._context.terms(
             self._state.evaluation.requests,
             view.projected_tokens,
             view.limits,
             is_rewrite_free=self._is_rewrite_free,
             is_over_budget=is_over,
         )
+        return replace(terms, max_cost=self._max_cost())
 
     def _compatible_at_once(self, fresh: Iterable[Offer]) -> list[Offer]:
         return choose_compatible(
@@ -226,6 +229,11 @@ class Planner:
             lost=lost,
             ends=self._state.evaluation.prefix_ends,
         )
+
+    def _max_cost(self) -> float:
+        """The cost that an epoch may have if no request follows."""
+        account = self._state.evaluation.account
+        return max(0.0, account.net + _MAX_REGRET * account.billed)
 
     def _lost_reasoning(self, terms: BoundaryTerms) -> Sequence[float]:
         """The value of the reasoning that a cut in each unit would drop."""
@@ -419,7 +427,8 @@ def best_cut(
 
     `sent` are the tokens of the sent projection before each part, and of all of it. `lost` is the
     value of the bound reasoning that a cut in each unit drops. `ends` are the parts before which a
-    cached prefix ends; None: before every unit.
+    cached prefix ends; None: before every unit. A cut that would cost more than the terms allow
+    if no request followed is not taken.
     """
     if terms.is_over_budget:
         first = min((one.start for one in offers), default=-1)
@@ -428,15 +437,19 @@ def best_cut(
     must = min((one.start for one in offers if is_mandatory(one.offer)), default=None)
     spared = terms.is_rewrite_free or not rates.caches
     best: EpochCut | None = None
-    gain = total = 0.0
+    gain = total = saved = missed = 0.0
     for one in sorted(offers, key=_start_part, reverse=True):
         total += one.value
+        saved += one.gain * rates.write / token_cost(rates, terms)
+        missed += max(0.0, one.gain - one.value)
         start = cut_start(one.start, history, rates, ends)
-        price = 0.0 if spared else _MIN_RETURN * _rewrite_price(start, history, sent, rates)
+        rewrite = 0.0 if spared else _rewrite_price(start, history, sent, rates)
+        price, cost = _MIN_RETURN * rewrite, rewrite + missed - saved
         if lost:
             price += lost[_unit_of(start, history)]
-        if total - price > gain or one.start == must:
-            gain, best = total - price, EpochCut(start, total, price)
+        pays = total - price > gain and cost <= terms.max_cost
+        if pays or one.start == must:
+            gain, best = total - price, EpochCut(start, total, price, cost)
     return best
 
 

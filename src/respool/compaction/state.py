@@ -30,6 +30,7 @@ from ..history.ledger import Ledger
 from ..history.refetches import Refetch, RepeatedRequest
 from ..limits import HeldMedia, LimitKind, RequestLimits, limits_for
 from ..markers import Mimicry, append_advice, reference
+from ..pricing import Rates
 from ..providers.base import Repair, RuleState
 from ..summaries.batch import AttachedOriginal, render_exchanges
 from ..tokens import TokenCounter, part_tokens
@@ -346,6 +347,25 @@ class UnmetLimits(Struct, frozen=True):
     counted_media: int  # of the history that it could touch
 
 
+class Account(Struct, frozen=True, gc=False):
+    """Estimated bill of a conversation so far, in tokens of plain input."""
+
+    billed: float = 0.0  # without compaction
+    net: float = 0.0  # won by epochs so far, less what they cost; negative: not won back yet
+    saved: int = 0  # tokens that epochs took out, no longer read with each request
+    sent: int = 0  # source tokens of the last request
+
+    def with_request(self, tokens: int, rates: Rates) -> Account:
+        """The account after one more request, of so many source tokens and its head."""
+        fresh = max(0, tokens - self.sent)
+        billed = rates.read * (tokens - fresh) + rates.write * fresh
+        return Account(self.billed + billed, self.net + rates.read * self.saved, self.saved, tokens)
+
+    def with_epoch(self, saved: int, cost: float) -> Account:
+        """The account after an epoch that takes out tokens and costs so much at once."""
+        return Account(self.billed, self.net - cost, self.saved + saved, self.sent)
+
+
 class EvaluationState(Struct):
     """Cursors and outcomes of the evaluations so far."""
 
@@ -356,6 +376,7 @@ class EvaluationState(Struct):
     new_tokens: int = 0  # of the source since the last evaluation, estimated
     epochs: int = 0  # evaluations that put edits in force
     requests: int = 0  # boundaries at which a request was sent
+    account: Account = Account()
     waiting: WaitingOffers = field(default_factory=WaitingOffers)
     cut: int = -1  # the first part that the last epoch changed; -1: there was none
     prefix_ends: list[int] = field(default_factory=list[int])  # parts before which one is cached

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..policy import Policy
 from ..pricing import Usage
 from ..store import DecisionStore
+from .loop_guard import LoopGuard, with_advice
 from .requirement import WrongUse, build_compactor, require
 from .shadow import (
     EXPAND_DESCRIPTION,
@@ -31,6 +32,7 @@ from .shadow import (
 require("langchain", "1.0.0")
 
 from langchain.agents.middleware import AgentMiddleware  # noqa: E402
+from langchain_core.messages import ToolMessage  # noqa: E402
 from langchain_core.tools import BaseTool, StructuredTool  # noqa: E402
 from langchain_core.utils.function_calling import convert_to_openai_tool  # noqa: E402
 
@@ -45,8 +47,16 @@ _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorld
 class CompactionMiddleware(AgentMiddleware):
     """Sends the projection of an agent's messages; its state keeps them whole.
 
-    Put it last in the list, so that other middleware sees the messages as they are.
+    Put it last in the list, so that other middleware sees the messages as they are. With `loops`,
+    calls that repeat without progress are advised on in their results, and in the end refused.
     """
+
+    def __new__(cls, *_: Any, loops: bool = False, **__: Any) -> CompactionMiddleware:
+        """An instance with hooks around tools only if loops are watched for.
+
+        create_agent looks for them on the class, and does not check its tools where it finds them.
+        """
+        return super().__new__(type(cls.__name__, (_LoopHooks, cls), {}) if loops else cls)
 
     def __init__(
         self,
@@ -56,9 +66,11 @@ class CompactionMiddleware(AgentMiddleware):
         deadline: float | None = None,
         compactor: FrameworkCompactor | None = None,
         expand: bool = True,
+        loops: bool = False,
     ) -> None:
         super().__init__()
         self.compactor = build_compactor(compactor, policy, store, deadline)
+        self.guard = LoopGuard(self.compactor.policy.tools) if loops else None
         self.tools = [_expand_tool(self.compactor)] if expand else []
         self._definitions: tuple[list[Any], list[dict[str, Any]]] = ([], [])
 
@@ -150,6 +162,63 @@ def _usage(used: Mapping[str, Any]) -> Usage:
     return Usage(
         input=plain, cache_read=read, cache_write=write, cache_write_1h=hour, output=output
     )
+
+
+# --- loops ---------------------------------------------------------------------------------------
+
+
+class _LoopHooks(AgentMiddleware):
+    """The hooks around tool calls that watch for loops."""
+
+    guard: LoopGuard
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Make a call and append advice to its result, or refuse it."""
+        call = _GuardedCall(self.guard, request)
+        return call.refusal or call.advised(handler(request))
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """The same for agents that run asynchronously."""
+        call = _GuardedCall(self.guard, request)
+        return call.refusal or call.advised(await handler(request))
+
+
+class _GuardedCall:
+    """A tool call and the verdict on it."""
+
+    def __init__(self, guard: LoopGuard, request: Any) -> None:
+        self._guard, self._call = guard, request.tool_call
+        messages = request.state["messages"]
+        asked = next((one.id for one in reversed(messages) if one.type == "human"), "")
+        thread = (request.runtime.config.get("configurable") or {}).get("thread_id", "")
+        self._key = f"{thread}/{asked}"  # what the user says gives repeated calls a new reason
+        self._batch = next((one.id for one in reversed(messages) if one.type == "ai"), None)
+        self._verdict = guard.ask(
+            self._key, self._call["name"], self._call["args"], batch=self._batch
+        )
+
+    @property
+    def refusal(self) -> ToolMessage | None:
+        """The message in place of a result; None: the call is to be made."""
+        if self._verdict.action != "refuse":
+            return None
+        id, name = self._call["id"], self._call["name"]
+        return ToolMessage(self._verdict.message, tool_call_id=id, name=name, status="error")
+
+    def advised(self, result: Any) -> Any:
+        """Record the result of the call; return it, with advice if there is any."""
+        if not isinstance(result, ToolMessage):  # commands to the graph
+            return result
+        name, arguments, failed = self._call["name"], self._call["args"], result.status == "error"
+        said = str(result.text) or result.content
+        self._guard.tell(self._key, name, arguments, said, failed, batch=self._batch)
+        if self._verdict.action != "advise":
+            return result
+        content = result.content
+        if isinstance(content, str):
+            return result.model_copy(update={"content": with_advice(content, self._verdict)})
+        advice = {"type": "text", "text": self._verdict.message}
+        return result.model_copy(update={"content": [*content, advice]})
 
 
 # --- messages ------------------------------------------------------------------------------------

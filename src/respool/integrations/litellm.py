@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Compaction for LiteLLM: a callback, a guardrail of its proxy, and completion with a projection.
+"""Compaction for LiteLLM: a callback of SDK and proxy, a guardrail, and `completion` itself.
 
 >>> litellm.callbacks = [CompactionLogger()]  # doctest: +SKIP
 """
@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any, Final
 
 import msgspec
@@ -20,13 +20,15 @@ from ..engine import FormatName
 from ..policy import Policy
 from ..pricing import Usage
 from ..store import DecisionStore
-from .request_compactor import Outgoing, unread
+from .chat_messages import ChatRequest, plain, read_chat
+from .request_compactor import Outgoing
 from .requirement import WrongUse, build_compactor, require
 from .shadow import (
     EXPAND_DESCRIPTION,
     EXPAND_PARAMETERS,
     EXPAND_TOOL,
     FrameworkCompactor,
+    Shadow,
     status_of,
 )
 
@@ -36,16 +38,16 @@ import litellm  # noqa: E402
 from litellm.integrations.custom_guardrail import CustomGuardrail  # noqa: E402
 from litellm.integrations.custom_logger import CustomLogger  # noqa: E402
 
-MAX_REMEMBERED: Final = 128  # requests whose response is awaited
+MAX_REMEMBERED: Final = 1000  # requests whose response is awaited
 EXPAND_FUNCTION: Final = {  # for `tools=`; compactor.answer(ref) answers its calls
     "type": "function",
     "function": {
         "name": EXPAND_TOOL,
         "description": EXPAND_DESCRIPTION,
-        "parameters": EXPAND_PARAMETERS,
+        "parameters": dict(EXPAND_PARAMETERS),
     },
 }
-_FORMATS: Final[Mapping[str, FormatName]] = {
+_FORMATS: Final[Mapping[str, FormatName]] = {  # by LiteLLM's name of a call
     "completion": "openai-chat",
     "acompletion": "openai-chat",
     "anthropic_messages": "anthropic",
@@ -55,146 +57,124 @@ _FORMATS: Final[Mapping[str, FormatName]] = {
 _FIELDS: Final = (  # of a request, among the arguments of LiteLLM
     *("model", "messages", "input", "system", "instructions", "tools", "tool_choice"),
     *("max_tokens", "max_completion_tokens", "max_output_tokens", "thinking", "reasoning"),
-    *("reasoning_effort", "cache_control", "context_management", "prompt_cache_key"),
-    *("prompt_cache_retention", "previous_response_id", "conversation"),
+    *("cache_control", "context_management", "previous_response_id", "conversation"),
 )
-_JSON: Final = msgspec.json.Decoder()
+_log = logging.getLogger(__name__)
 
 
 class _Sent(Struct):
-    """A request of LiteLLM, and what goes out in its place."""
+    """The arguments of a call, and the decision on them."""
 
-    given: Mapping[str, Any]  # the fields as they came
+    call_type: str
+    given: Mapping[str, Any]
     outgoing: Outgoing
-    again: Outgoing | None = None  # after the provider refused it
+    chat: ChatRequest | None = None  # with its shadow: a chat completion
+    shadow: Shadow | None = None
 
-    def fields(self) -> dict[str, Any]:
-        """The fields to send: messages that nothing touched are the same objects."""
-        sent = self.again or self.outgoing
-        if not sent.is_changed:
-            return dict(self.given)
-        before, after = _JSON.decode(sent.request.body), _JSON.decode(sent.body)
-        return {
-            key: value if before.get(key) == after.get(key) else _aligned(value, before, after, key)
-            for key, value in self.given.items()
-        }
+    @property
+    def digest(self) -> bytes:
+        """The request as it came, to recognise it when it is sent again."""
+        return hashlib.blake2b(self.outgoing.request.body).digest()
+
+    def fields(self) -> Mapping[str, Any]:
+        """The arguments to send; messages that nothing touched are the same objects."""
+        if self.chat is not None and self.shadow is not None:
+            return {"messages": self.chat.changed(self.shadow)}
+        if not self.outgoing.is_changed:
+            return {}
+        after = msgspec.json.decode(self.outgoing.body)
+        return {key: _reused(value, after.get(key)) for key, value in self.given.items()}
 
 
-class LiteLLMRequests:
-    """Decides on the arguments of LiteLLM's functions, which are those of a provider's request."""
+class _Calls:
+    """Decides on the calls of LiteLLM, and learns from their responses."""
 
     def __init__(self, compactor: FrameworkCompactor) -> None:
-        self.compactor = compactor
-        self._by_history: OrderedDict[bytes, _Sent] = OrderedDict()
-        self._by_call: OrderedDict[str, _Sent] = OrderedDict()
-        self._refused: OrderedDict[bytes, Outgoing] = OrderedDict()
-        self._lock = Lock()
+        self._compactor = compactor
+        self._sent: OrderedDict[str, _Sent] = OrderedDict()  # by call
+        self._refused: OrderedDict[bytes, _Sent] = OrderedDict()  # what to send instead
+        self._has_warned = False
 
-    def decide(self, data: Mapping[str, Any], format: FormatName) -> _Sent:
-        """Decide on a request."""
-        given, body = _read(data)
-        if body is None:
-            return _Sent(given, unread("no JSON"))
-        return _Sent(given, self.compactor.decide(body, format, model=given.get("model")))
+    async def compact(self, arguments: dict[str, Any], call_type: object) -> dict[str, Any]:
+        """Put the projection into the arguments of a call."""
+        name, id = _name(call_type), str(arguments.get("litellm_call_id"))
+        known = self._sent.get(id)
+        # A call inside a call: LiteLLM translated what was decided on for another endpoint.
+        if name not in _FORMATS or (known is not None and known.call_type != name):
+            return arguments
+        try:
+            sent = await self._decide(arguments, name)
+            if sent is None:
+                return arguments
+            if self._refused and (again := self._refused.pop(sent.digest, None)) is not None:
+                sent = _Sent(name, sent.given, again.outgoing, sent.chat, again.shadow)
+            made = {**arguments, **sent.fields()}
+        except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
+            _log.exception("A request could not be compacted; it is sent as it came")
+            return arguments
+        _remember(self._sent, id, sent)
+        if arguments.get("stream") or name == "responses":  # the response is told late, or never
+            self._compactor.accepted(sent.outgoing)
+        return made
 
-    async def decide_async(self, data: Mapping[str, Any], format: FormatName) -> _Sent:
-        """The same in a thread, so that the event loop goes on."""
-        given, body = _read(data)
-        if body is None:
-            return _Sent(given, unread("no JSON"))
-        sent = await self.compactor.decide_async(body, format, model=given.get("model"))
-        return _Sent(given, sent)
-
-    async def compact(self, data: dict[str, Any], call_type: object) -> dict[str, Any] | None:
-        """Put the projection into the arguments of a call; once, however many hooks ask."""
-        format = _FORMATS.get(str(getattr(call_type, "value", call_type)))
-        digest = _digest(data)
-        if format is None or digest is None:
+    async def _decide(self, arguments: Mapping[str, Any], name: str) -> _Sent | None:
+        given = {key: arguments[key] for key in _FIELDS if arguments.get(key) is not None}
+        model = given.get("model") or getattr(arguments.get("litellm_logging_obj"), "model", "")
+        format = _FORMATS[name]
+        if "messages" not in given and "input" not in given:
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("Give messages= or input= by name: callbacks see no other arguments.")
             return None
-        sent = self._by_history.get(digest)  # a projection, from the hook before this one
-        if sent is None:
-            sent = await self.decide_async(data, format)
-            sent.again = self._refused.pop(digest, None)
-        data.update(sent.fields())
-        with self._lock:
-            _remember(self._by_history, _digest(data), sent)
-            _remember(self._by_call, data.get("litellm_call_id"), sent)
-        if data.get("stream"):  # the end of a stream is not told in time
-            self.compactor.accepted(sent.again or sent.outgoing)
-        return data
+        if format == "openai-chat":
+            chat = read_chat({**given, "model": model})
+            if chat is None:
+                return None
+            shadow = await self._compactor.shadow_async(chat.shadow_request)
+            return _Sent(name, given, shadow.sent, chat, shadow)
+        body = msgspec.json.encode({**plain(given), "model": model})
+        sent = await self._compactor.decide_async(body, format, model=model)
+        return _Sent(name, given, sent)
 
-    def accepted(self, data: Mapping[str, Any]) -> None:
-        """The provider accepted a request, given as it was sent."""
-        sent = self._by_history.get(_digest(data) or b"")
-        if sent is not None and not data.get("stream"):
-            self.compactor.accepted(sent.again or sent.outgoing)
+    def accepted(self, arguments: Mapping[str, Any], response: object, call_type: object) -> None:
+        """The provider accepted a request."""
+        sent = self._sent.get(str(arguments.get("litellm_call_id")))
+        is_own = sent is not None and sent.call_type == _name(call_type)
+        if sent is not None and is_own and not arguments.get("stream"):
+            self._compactor.accepted(sent.outgoing)
+            self.used(arguments, response)
 
-    def refused(self, data: Mapping[str, Any], error: BaseException) -> None:
-        """The provider refused a request: the next attempt sends what it should."""
-        sent = self._by_history.get(_digest(data) or b"")
-        if sent is None:
+    def refused(self, arguments: Mapping[str, Any], error: BaseException) -> None:
+        """The provider refused a request: the same one is sent as it came next time."""
+        sent = self._sent.pop(str(arguments.get("litellm_call_id")), None)
+        status = status_of(error)
+        if sent is None or status is None:
             return
-        if sent.again is not None:
-            self.compactor.failed(sent.again)
-        elif again := self.after_error(sent, error):
-            sent.again = again.again
-            with self._lock:
-                _remember(self._refused, _digest(sent.given), again.again)
+        self._compactor.failed(sent.outgoing)
+        if sent.shadow is not None:
+            shadow = self._compactor.after_error(sent.shadow, error)
+            outgoing = None if shadow is None else shadow.sent
+        else:
+            shadow, text = None, str(error).encode("utf-8", "replace")
+            outgoing = self._compactor.retry(sent.outgoing, status, text)
+        if outgoing is not None:
+            again = _Sent(sent.call_type, sent.given, outgoing, sent.chat, shadow)
+            _remember(self._refused, sent.digest, again)
 
-    def after_error(self, sent: _Sent, error: BaseException) -> _Sent | None:
-        """Decide what to send after a provider's error; None: the error stands."""
-        status, text = status_of(error), str(error).encode("utf-8", "replace")
-        again = None if status is None else self.compactor.retry(sent.outgoing, status, text)
-        return None if again is None else _Sent(sent.given, sent.outgoing, again)
-
-    def used(self, call_id: object, response: object) -> None:
+    def used(self, arguments: Mapping[str, Any], response: object) -> None:
         """The response to a call, with its usage."""
-        with self._lock:
-            sent = self._by_call.pop(str(call_id), None)
+        sent = self._sent.pop(str(arguments.get("litellm_call_id")), None)
         if sent is not None:
-            self.compactor.used(sent.again or sent.outgoing, usage_of(response))
+            self._compactor.used(sent.outgoing, usage_of(response))
 
 
-class _Hooks:
-    """The hooks that a callback and a guardrail share."""
-
-    compactor: FrameworkCompactor
-    _requests: LiteLLMRequests
-
-    async def async_pre_call_hook(
-        self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: Any
-    ) -> dict[str, Any] | None:
-        """Before LiteLLM's proxy routes a request."""
-        return await self._requests.compact(data, call_type)
-
-    async def async_post_call_success_deployment_hook(
-        self, request_data: dict[str, Any], response: Any, call_type: Any
-    ) -> None:
-        """After a provider's response."""
-        self._requests.accepted(request_data)
-
-    async def async_post_call_failure_deployment_hook(
-        self,
-        request_data: Mapping[str, Any],
-        exception: Exception,
-        call_type: Any,
-        fallback_depth: int | None = None,
-    ) -> None:
-        """After a provider's error: LiteLLM's next attempt sends the request as it came."""
-        self._requests.refused(request_data, exception)
-
-    async def async_log_success_event(
-        self, kwargs: Mapping[str, Any], response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        """With the usage, in the background."""
-        self._requests.used(kwargs.get("litellm_call_id"), response_obj)
-
-
-class CompactionLogger(_Hooks, CustomLogger):
+class CompactionLogger(CustomLogger):
     """Sends projections; for `litellm.callbacks`, and for `callbacks` of LiteLLM's proxy.
 
     `completion()` has no hook that may change a request: take a CompactionClient there.
     """
+
+    _has_warned = False
 
     def __init__(
         self,
@@ -206,17 +186,52 @@ class CompactionLogger(_Hooks, CustomLogger):
     ) -> None:
         super().__init__()
         self.compactor = build_compactor(compactor, policy, store, deadline)
-        self._requests = LiteLLMRequests(self.compactor)
+        self._calls = _Calls(self.compactor)
 
-    async def async_pre_call_deployment_hook(
-        self, kwargs: dict[str, Any], call_type: Any
-    ) -> dict[str, Any] | None:
-        """Before each attempt, in the SDK and in the proxy."""
-        return await self._requests.compact(kwargs, call_type)
+    def log_pre_api_call(self, model: Any, messages: Any, kwargs: Mapping[str, Any]) -> None:
+        """Tell once that calls of `completion()` pass by."""
+        if kwargs.get("call_type") == "completion" and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "litellm.completion() has no hook that may change a request, so it was sent as it "
+                "came: call litellm.acompletion(), or CompactionClient().completion()."
+            )
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> Any:
+        """Before each attempt, when the model is known."""
+        return await self._calls.compact(kwargs, call_type)
+
+    async def async_post_call_success_deployment_hook(
+        self, request_data: dict[str, Any], response: Any, call_type: Any
+    ) -> None:
+        """After a provider's response."""
+        self._calls.accepted(request_data, response, call_type)
+
+    async def async_post_call_failure_deployment_hook(
+        self,
+        request_data: Mapping[str, Any],
+        exception: Exception,
+        call_type: Any,
+        fallback_depth: int | None = None,
+    ) -> None:
+        """After a provider's error."""
+        self._calls.refused(request_data, exception)
+
+    def log_success_event(
+        self, kwargs: Mapping[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        """After `responses()`, the one synchronous function with a hook."""
+        self._calls.used(kwargs, response_obj)
+
+    async def async_log_success_event(
+        self, kwargs: Mapping[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        """After the end of a stream, in the background, with the usage."""
+        self._calls.used(kwargs, response_obj)
 
 
-class CompactionGuardrail(_Hooks, CustomGuardrail):
-    """The same as a guardrail of LiteLLM's proxy, with `mode: pre_call`."""
+class CompactionGuardrail(CompactionLogger, CustomGuardrail):
+    """The same for those requests of LiteLLM's proxy that ask for it; its mode is `pre_call`."""
 
     def __init__(
         self,
@@ -227,12 +242,26 @@ class CompactionGuardrail(_Hooks, CustomGuardrail):
         compactor: FrameworkCompactor | None = None,
         **kwargs: Any,
     ) -> None:
-        mode = kwargs.get("event_hook", "pre_call")
+        mode = kwargs.get("event_hook") or "pre_call"
         if str(getattr(mode, "value", mode)) != "pre_call":
             raise WrongUse(f"mode: {mode} changes no request; allowed: pre_call")
-        super().__init__(**{"event_hook": "pre_call", **kwargs})
+        CustomGuardrail.__init__(self, **{**kwargs, "event_hook": "pre_call"})
         self.compactor = build_compactor(compactor, policy, store, deadline)
-        self._requests = LiteLLMRequests(self.compactor)
+        self._calls = _Calls(self.compactor)
+        self._asked: OrderedDict[str, bool] = OrderedDict()
+
+    async def async_pre_call_hook(
+        self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: Any
+    ) -> None:
+        """Only remember who asked: other guardrails see requests as they came."""
+        _remember(self._asked, str(data.get("litellm_call_id")), True)
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> Any:
+        """Before each attempt, when the model is known."""
+        await CustomGuardrail.async_pre_call_deployment_hook(self, kwargs, call_type)
+        if str(kwargs.get("litellm_call_id")) not in self._asked:
+            return kwargs
+        return await self._calls.compact(kwargs, call_type)
 
 
 class CompactionClient:
@@ -247,55 +276,37 @@ class CompactionClient:
         compactor: FrameworkCompactor | None = None,
     ) -> None:
         self.compactor = build_compactor(compactor, policy, store, deadline)
-        self._requests = LiteLLMRequests(self.compactor)
 
     def completion(self, model: str, messages: Sequence[Any] = (), **kwargs: Any) -> Any:
         """Send the projection of a request, and the request as it came if that is refused."""
-        request = {"model": model, "messages": messages, **kwargs}
-        sent = self._requests.decide(request, "openai-chat")
-        try:
-            response = litellm.completion(**{**request, **sent.fields()})
-        except Exception as error:
-            again = self._requests.after_error(sent, error)
-            if again is None:
-                raise
-            sent = again
-            try:
-                response = litellm.completion(**{**request, **sent.fields()})
-            except Exception:
-                self.compactor.failed(again.again or again.outgoing)
-                raise
-        return self._learn(sent, response)
+        chat = read_chat({**kwargs, "model": model, "messages": messages})
+        if chat is None:
+            return litellm.completion(model=model, messages=messages, **kwargs)
+        return self.compactor.send(
+            chat.shadow_request,
+            lambda shadow: litellm.completion(model=model, messages=chat.changed(shadow), **kwargs),
+            usage_of,
+        )
 
     async def acompletion(self, model: str, messages: Sequence[Any] = (), **kwargs: Any) -> Any:
         """The same, awaited."""
-        request = {"model": model, "messages": messages, **kwargs}
-        sent = await self._requests.decide_async(request, "openai-chat")
-        try:
-            response = await litellm.acompletion(**{**request, **sent.fields()})
-        except Exception as error:
-            again = self._requests.after_error(sent, error)
-            if again is None:
-                raise
-            sent = again
-            try:
-                response = await litellm.acompletion(**{**request, **sent.fields()})
-            except Exception:
-                self.compactor.failed(again.again or again.outgoing)
-                raise
-        return self._learn(sent, response)
-
-    def _learn(self, sent: _Sent, response: Any) -> Any:
-        outgoing = sent.again or sent.outgoing
-        self.compactor.accepted(outgoing)
-        self.compactor.used(outgoing, usage_of(response))
-        return response
+        chat = read_chat({**kwargs, "model": model, "messages": messages})
+        if chat is None:
+            return await litellm.acompletion(model=model, messages=messages, **kwargs)
+        return await self.compactor.send_async(
+            chat.shadow_request,
+            lambda shadow: litellm.acompletion(
+                model=model, messages=chat.changed(shadow), **kwargs
+            ),
+            usage_of,
+        )
 
 
 def usage_of(response: object) -> Usage | None:
     """The usage in a response of any of LiteLLM's functions."""
-    found = response.get("usage") if isinstance(response, Mapping) else vars(response).get("usage")
-    used = found if isinstance(found, Mapping) else _plain(found) if found is not None else {}
+    is_mapping = isinstance(response, Mapping)
+    found = response.get("usage") if is_mapping else getattr(response, "usage", None)
+    used = plain(found) if found else {}
     if not used:
         return None
     prompt = used.get("prompt_tokens", used.get("input_tokens")) or 0
@@ -309,53 +320,22 @@ def usage_of(response: object) -> Usage | None:
     return Usage(input=fresh, cache_read=read, cache_write=written, output=output)
 
 
-def _read(data: Mapping[str, Any]) -> tuple[dict[str, Any], bytes | None]:
-    """The fields of a request, and its body; None if it holds what is no JSON."""
-    given = {key: data[key] for key in _FIELDS if data.get(key) is not None}
-    try:
-        return given, msgspec.json.encode(given, enc_hook=_plain)
-    except (TypeError, ValueError):
-        return given, None
+def _name(call_type: object) -> str:
+    return str(getattr(call_type, "value", call_type))
 
 
-def _plain(value: Any) -> Any:
-    """A message object of LiteLLM as a dict."""
-    if not hasattr(value, "model_dump"):
-        raise TypeError(f"{type(value).__name__} is no part of a request")
-    return value.model_dump(exclude_none=True)
-
-
-def _digest(data: Mapping[str, Any]) -> bytes | None:
-    """The history of a request, to recognise it in another hook; None if there is none."""
-    history = data.get("messages") or data.get("input")
-    _, body = _read({"messages": history}) if isinstance(history, list) else ({}, None)
-    return None if body is None else hashlib.blake2b(body).digest()
-
-
-def _aligned(given: Any, before: Any, after: Any, key: str) -> Any:
-    """A changed field, with the given objects wherever a message is equal."""
-    if not isinstance(given, list) or not isinstance(after.get(key), list):
-        return after.get(key)
-    places: defaultdict[bytes, deque[int]] = defaultdict(deque)
-    for at, one in enumerate(before[key]):
-        places[msgspec.json.encode(one)].append(at)
-    found: list[Any] = []
-    last = -1
-    for one in after[key]:
-        waiting = places[msgspec.json.encode(one)]
-        while waiting and waiting[0] <= last:
-            waiting.popleft()
-        last = waiting[0] if waiting else last
-        found.append(given[last] if waiting else one)
-    return found
+def _reused(given: Any, sent: Any) -> Any:
+    """A field to send, made of the given objects wherever they are equal."""
+    if not isinstance(given, list) or not isinstance(sent, list):
+        return given if given == sent else sent
+    known = {msgspec.json.encode(plain(one)): one for one in given}
+    return [known.get(msgspec.json.encode(one), one) for one in sent]
 
 
 def _remember(known: OrderedDict[Any, Any], key: object, value: object) -> None:
-    if key is not None:
-        known[key] = value
-        known.move_to_end(key)
-        if len(known) > MAX_REMEMBERED:
-            known.popitem(last=False)
+    known[key] = value
+    if len(known) > MAX_REMEMBERED:
+        known.popitem(last=False)
 
 
 def __getattr__(name: str) -> CompactionLogger:

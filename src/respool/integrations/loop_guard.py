@@ -7,10 +7,22 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..loops import LoopDetector, Verdict
 from ..tools import Tools
 
 MAX_CONVERSATIONS: Final = 256  # the detector of the one that was idle longest is forgotten
+MAX_PENDING: Final = 1000  # calls without a result yet; older ones were abandoned
+
+
+class _PendingCall(Struct, frozen=True):
+    """A call between a framework's hooks before and after it."""
+
+    name: str
+    arguments: Mapping[str, Any] | str
+    batch: object
+    verdict: Verdict
 
 
 class LoopGuard:
@@ -28,7 +40,36 @@ class LoopGuard:
     def __init__(self, tools: Tools | None = None) -> None:
         self._tools = tools
         self._detectors: OrderedDict[str, LoopDetector] = OrderedDict()
+        self._pending: OrderedDict[tuple[str, object], _PendingCall] = OrderedDict()
         self._lock = Lock()
+
+    def begin(
+        self,
+        conversation: str,
+        call: object,
+        name: str,
+        arguments: Mapping[str, Any] | str,
+        *,
+        batch: object = None,
+    ) -> Verdict:
+        """Decide on a call before it is made, and remember it until `end`; `call` is its id."""
+        verdict = self.ask(conversation, name, arguments, batch=batch)
+        with self._lock:
+            self._pending[conversation, call] = _PendingCall(name, arguments, batch, verdict)
+            if len(self._pending) > MAX_PENDING:
+                self._pending.popitem(last=False)
+        return verdict
+
+    def end(self, conversation: str, call: object, result: object, error: bool = False) -> Verdict:
+        """Record the result of a call that was not refused; returns the verdict on it."""
+        with self._lock:
+            found = self._pending.pop((conversation, call), None)
+        if found is None:
+            return Verdict()
+        if found.verdict.action != "refuse":
+            name, arguments, batch = found.name, found.arguments, found.batch
+            self.tell(conversation, name, arguments, result, error, batch=batch)
+        return found.verdict
 
     def ask(
         self,

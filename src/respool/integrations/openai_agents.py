@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from copy import copy
 from typing import Any, Final
+from uuid import uuid4
+from weakref import ReferenceType, ref
 
 import msgspec
 
+from ..history.ledger import text_hash
 from ..policy import Policy
 from ..pricing import Usage
 from ..store import DecisionStore
+from .loop_guard import LoopGuard, with_advice
 from .request_compactor import Outgoing
 from .requirement import WrongUse, build_compactor, require
 from .shadow import EXPAND_DESCRIPTION, EXPAND_PARAMETERS, EXPAND_TOOL, FrameworkCompactor
 
 require("openai-agents", "0.20.0")
 
-from agents import FunctionTool, RunHooks  # noqa: E402
+from agents import (  # noqa: E402
+    FunctionTool,
+    RunHooks,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolOutputGuardrail,
+)
 from agents.models.default_models import get_default_model  # noqa: E402
 from agents.run_config import ModelInputData  # noqa: E402
 
@@ -36,7 +47,8 @@ class Compaction(RunHooks[Any]):
     """Sends the projection of a run's items; results and sessions keep them whole.
 
     Given as `hooks=` of a run as well, it learns the provider's usage. `model` is needed only if
-    the run's configuration names a model that its agents do not name.
+    the run's configuration names a model that its agents do not name. With `loops`, tools that
+    went through `guard` advise on calls that repeat without progress, and in the end refuse them.
     """
 
     def __init__(
@@ -47,9 +59,11 @@ class Compaction(RunHooks[Any]):
         deadline: float | None = None,
         compactor: FrameworkCompactor | None = None,
         model: str | None = None,
+        loops: bool = False,
     ) -> None:
         self.compactor = build_compactor(compactor, policy, store, deadline)
         self._model = model
+        self._guard = _Guardrails(LoopGuard(self.compactor.policy.tools)) if loops else None
         self._sent: ContextVar[Outgoing | None] = ContextVar("respool_sent", default=None)
 
     @property
@@ -58,10 +72,10 @@ class Compaction(RunHooks[Any]):
 
         async def answer(context: Any, arguments: str) -> str:
             try:
-                ref = str(msgspec.json.decode(arguments)["ref"])
+                name = str(msgspec.json.decode(arguments)["ref"])
             except (msgspec.DecodeError, KeyError, TypeError):
-                ref = arguments
-            return self.compactor.answer(ref)
+                name = arguments
+            return self.compactor.answer(name)
 
         return FunctionTool(
             name=EXPAND_TOOL,
@@ -69,6 +83,14 @@ class Compaction(RunHooks[Any]):
             params_json_schema={**EXPAND_PARAMETERS, "additionalProperties": False},
             on_invoke_tool=answer,
         )
+
+    def guard(self, tools: Iterable[Any]) -> list[Any]:
+        """Copies of an agent's tools that watch for loops."""
+        if self._guard is None:
+            raise WrongUse("Only Compaction(loops=True) can guard tools.")
+        return [
+            self._guard.guarded(tool) if isinstance(tool, FunctionTool) else tool for tool in tools
+        ]
 
     async def __call__(self, data: Any) -> ModelInputData:
         """Put the projection in place of the items; the untouched ones stay the same objects."""
@@ -100,6 +122,59 @@ class Compaction(RunHooks[Any]):
             self.compactor.used(sent, _usage(response.usage))
 
 
+# --- loops ---------------------------------------------------------------------------------------
+
+
+class _Guardrails:
+    """Guardrails around tool calls that watch for loops."""
+
+    def __init__(self, guard: LoopGuard) -> None:
+        self._guard = guard
+        self._runs: dict[int, tuple[ReferenceType[Any], str]] = {}  # by the id of a run's usage
+
+    def guarded(self, tool: FunctionTool) -> FunctionTool:
+        """A copy of a tool with both guardrails behind its own."""
+        made = copy(tool)
+        before, after = tool.tool_input_guardrails or (), tool.tool_output_guardrails or ()
+        made.tool_input_guardrails = [*before, ToolInputGuardrail(self._refuse)]
+        made.tool_output_guardrails = [*after, ToolOutputGuardrail(self._advise)]
+        return made
+
+    def _refuse(self, data: Any) -> ToolGuardrailFunctionOutput:
+        verdict = self._guard.ask(**self._call(data))
+        if verdict.action == "refuse":
+            return ToolGuardrailFunctionOutput.reject_content(verdict.message)
+        return ToolGuardrailFunctionOutput.allow()
+
+    def _advise(self, data: Any) -> ToolGuardrailFunctionOutput:
+        call = self._call(data)
+        verdict = self._guard.ask(**call)  # as it was before the call was made
+        self._guard.tell(**call, result=data.output)
+        if verdict.action == "advise" and isinstance(data.output, str):
+            return ToolGuardrailFunctionOutput.reject_content(with_advice(data.output, verdict))
+        return ToolGuardrailFunctionOutput.allow()
+
+    def _call(self, data: Any) -> dict[str, Any]:
+        context = data.context
+        call = {"name": context.tool_name, "arguments": context.tool_arguments}
+        # An agent that is another's tool shares the usage of its run, and has input of its own.
+        asked = text_hash(str(context.turn_input[-1:]))
+        key = f"{self._run(context.usage)}/{data.agent.name}/{asked}"
+        return {**call, "conversation": key, "batch": context.usage.requests}
+
+    def _run(self, usage: Any) -> str:
+        """The name of a run, which has no id; its usage is counted in one object."""
+        at = id(usage)
+        found = self._runs.get(at)
+        if found is None or found[0]() is not usage:
+            found = (ref(usage, lambda _: self._runs.pop(at, None)), uuid4().hex)
+            self._runs[at] = found
+        return found[1]
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
 def _is_server_held(items: Sequence[Any]) -> bool:
     """True if results came without their calls: the provider keeps the history."""
     known: set[Any] = set()
@@ -125,12 +200,21 @@ def _body(found: ModelInputData, agent: Any, model: str) -> bytes:
             "name": tool.name,
             "description": tool.description,
             "parameters": tool.params_json_schema,
+            **_annotations(tool),
         }
         for tool in agent.tools
         if isinstance(tool, FunctionTool)
     ]
     head = {"model": model, "instructions": found.instructions or "", "tools": tools}
     return msgspec.json.encode({**head, "input": found.input}, enc_hook=_plain)
+
+
+def _annotations(tool: FunctionTool) -> dict[str, Any]:
+    """The annotations of an MCP server, which say what a tool does."""
+    found: Any = getattr(tool, "mcp_annotations", None)
+    return (
+        {} if found is None else {"annotations": found.model_dump(exclude_none=True, by_alias=True)}
+    )
 
 
 def _plain(value: Any) -> Any:

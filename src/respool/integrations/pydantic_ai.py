@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from ..policy import Policy
 from ..pricing import Usage
 from ..store import DecisionStore
-from .requirement import build_compactor, require
+from .loop_guard import LoopGuard, with_advice
+from .requirement import WrongUse, build_compactor, require
 from .shadow import (
     EXPAND_DESCRIPTION,
     EXPAND_PARAMETERS,
@@ -29,8 +30,16 @@ from .shadow import (
 
 require("pydantic-ai-slim", "2.64.0")
 
-from pydantic_ai import FunctionToolset, RetryModelRequest, Tool  # noqa: E402
+from pydantic_ai import (  # noqa: E402
+    FunctionToolset,
+    ModelRetry,
+    RetryModelRequest,
+    Tool,
+    ToolFailed,
+    ToolReturn,
+)
 from pydantic_ai.capabilities import AbstractCapability  # noqa: E402
+from pydantic_ai.exceptions import ToolFailedError, ToolRetryError  # noqa: E402
 from pydantic_ai.messages import (  # noqa: E402
     ModelResponse,
     SystemPromptPart,
@@ -42,8 +51,10 @@ from pydantic_ai.messages import (  # noqa: E402
 )
 
 _SERVER_HISTORY: Final = ("openai_previous_response_id", "openai_conversation_id")
-_MAX_PENDING: Final = 1000  # requests without a response yet; others were abandoned
+_MAX_PENDING: Final = 256  # requests without a response yet; others were abandoned
 _ERRORS: Final = ("failed", "retried")
+_RETRIES: Final = (ModelRetry, ToolRetryError)
+_TOOL_ERRORS: Final = (*_RETRIES, ToolFailed, ToolFailedError)
 
 
 class _Place(NamedTuple):
@@ -54,7 +65,10 @@ class _Place(NamedTuple):
 
 
 class Compaction(AbstractCapability[Any]):
-    """Sends the projection of an agent's messages; its history keeps them whole."""
+    """Sends the projection of an agent's messages; its history keeps them whole.
+
+    With `loops`, a call that repeats without effect is advised on in its result, then refused.
+    """
 
     def __init__(
         self,
@@ -64,18 +78,27 @@ class Compaction(AbstractCapability[Any]):
         deadline: float | None = None,
         compactor: FrameworkCompactor | None = None,
         expand: bool = True,
+        loops: bool = False,
     ) -> None:
         self.compactor = build_compactor(compactor, policy, store, deadline)
         self._expand = expand
+        self._guard = LoopGuard(self.compactor.policy.tools) if loops else None
         self._pending: dict[tuple[str, int], Shadow] = {}  # by run and step
 
     def get_toolset(self) -> FunctionToolset[Any] | None:
         """The expand tool."""
         if not self._expand:
             return None
-        answer = self.compactor.answer
+
+        def answer(ref: object = "", **_: object) -> str:  # the schema is not enforced
+            return self.compactor.answer(str(ref))
+
         tool = Tool.from_schema(answer, EXPAND_TOOL, EXPAND_DESCRIPTION, dict(EXPAND_PARAMETERS))
         return FunctionToolset([tool])
+
+    def __call__(self, *_: Any) -> NoReturn:
+        """Refuse to be a history processor, whose result would be stored."""
+        raise WrongUse("Compaction is a capability: Agent(…, capabilities=[Compaction()]).")
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Put the projection in place of the messages, or after a refusal what is sent instead."""
@@ -115,6 +138,33 @@ class Compaction(AbstractCapability[Any]):
                 raise RetryModelRequest from error
             self.compactor.failed(shadow.sent)
         raise error
+
+    async def wrap_tool_execute(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
+    ) -> Any:
+        """Refuse a call that repeats without effect, or advise on it in its result."""
+        guard = self._guard
+        if guard is None or tool_def.tool_kind is not None:
+            return await handler(args)
+        run, name, batch = ctx.run_id or "", call.tool_name, ctx.run_step
+        verdict = guard.ask(run, name, args, batch=batch)
+        if verdict.action == "refuse":
+            return verdict.message
+        try:
+            result = await handler(args)
+        except _TOOL_ERRORS as error:
+            guard.tell(run, name, args, str(error), error=True, batch=batch)
+            if verdict.action != "advise":
+                raise
+            kind = ModelRetry if isinstance(error, _RETRIES) else ToolFailed
+            raise kind(with_advice(str(error), verdict)) from error
+        part = ToolReturnPart(name, getattr(result, "return_value", result))
+        text = part.model_response_str()
+        guard.tell(run, name, args, text, batch=batch)
+        if verdict.action != "advise" or part.files:
+            return result
+        advised = with_advice(text, verdict)
+        return replace(result, return_value=advised) if isinstance(result, ToolReturn) else advised
 
 
 def _is_server_held(context: Any) -> bool:
@@ -238,7 +288,8 @@ def _request_parts(message: Any, changes: Mapping[int | None, RowChange]) -> Ite
         if change is None:
             yield part
         elif not change.is_dropped:
-            yield replace(part, content=change.text)
+            files = part.files  # which stay
+            yield replace(part, content=[change.text, *files] if files else change.text)
 
 
 def _answer_parts(message: Any, change: RowChange) -> Iterator[Any]:

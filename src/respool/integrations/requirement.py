@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
 
 from ..errors import RespoolError, quote_value
 from ..policy import Policy
 from ..store import DecisionStore
+from .request_compactor import RequestCompactor
 from .shadow import FrameworkCompactor
+
+_Compactor = TypeVar("_Compactor", bound=RequestCompactor)
 
 
 class MissingFramework(RespoolError, ImportError):
@@ -38,14 +42,15 @@ def build_compactor(
     policy: Policy | str | None,
     store: DecisionStore | str | os.PathLike[str] | None,
     deadline: float | None,
-) -> FrameworkCompactor:
+    kind: type[_Compactor] = FrameworkCompactor,  # pyright: ignore[reportArgumentType]
+) -> _Compactor:
     """The compactor that adapters share, or one of an adapter's own."""
     if given is None:
-        return FrameworkCompactor(policy, store=store, deadline=deadline)
-    if not isinstance(given, FrameworkCompactor):
+        return kind(policy, store=store, deadline=deadline)
+    if not isinstance(given, kind):
         raise WrongUse(
             f"compactor={quote_value(given)} is not allowed; allowed: a "
-            "respool.integrations.shadow.FrameworkCompactor, or None"
+            f"{kind.__module__}.{kind.__name__}, or None"
         )
     if not (policy is None and store is None and deadline is None):
         raise WrongUse(

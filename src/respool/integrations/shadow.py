@@ -92,6 +92,16 @@ class ShadowRequest(Struct, frozen=True, kw_only=True):
     max_tokens: int = 0
 
 
+def lacks_calls(rows: Sequence[Row]) -> bool:
+    """True if results came without their calls: the provider keeps the history."""
+    known: set[str] = set()
+    for row in rows:
+        known.update(call.id for call in row.calls)
+        if row.role == "tool" and row.call_id not in known:
+            return True
+    return False
+
+
 class Shadow(Struct, frozen=True):
     """The changes to a framework's messages, and the request that they were decided for."""
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import cache
 from threading import Lock
 from types import TracebackType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -47,10 +47,10 @@ _SUFFIXES: Final[Mapping[str, tuple[FormatName, bool]]] = {  # format; True: onl
     "/responses": ("openai-responses", False),
     "/responses/input_tokens": ("openai-responses", True),
 }
-_SUFFIX = re.compile(rf"(?:/deployments/([^/]+))?({'|'.join(map(re.escape, _SUFFIXES))})")
-_GEMINI = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)")
-_VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:raw|streamRaw)Predict")
-_BEDROCK = re.compile(r"/model/(.+)/invoke(?:-with-response-stream)?")
+_SUFFIX = re.compile(rf"(?:/deployments/([^/]+))?({'|'.join(map(re.escape, _SUFFIXES))})\Z")
+_GEMINI = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)\Z")
+_VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:raw|streamRaw)Predict\Z")
+_BEDROCK = re.compile(r"/model/(.+)/invoke(?:-with-response-stream)?\Z")
 _WRAPPER: Final = "generateContentRequest"  # in Gemini's countTokens, around a whole request
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _lock = Lock()
@@ -78,23 +78,18 @@ class _Endpoint(Struct, frozen=True):
 
 def _endpoint_of(path: str) -> _Endpoint | None:
     """The endpoint of a path, behind any base URL; None: its requests are not read."""
-    if found := _last(_SUFFIX, path):
+    if found := _SUFFIX.search(path):
         format, is_count = _SUFFIXES[found[2]]
         is_thread = "/threads/" in path  # of OpenAI's assistants, whose history the server holds
         return None if is_thread else _Endpoint(format, is_count, found[1])
-    if found := _last(_GEMINI, path):
+    if found := _GEMINI.search(path):
         return _Endpoint("gemini", found[2] == "countTokens", unquote(found[1]))
-    if found := _last(_VERTEX, path):
+    if found := _VERTEX.search(path):
         is_count = found[1] == "count-tokens"  # the body names the model
         return _Endpoint("anthropic", is_count, None if is_count else unquote(found[1]))
-    if found := _last(_BEDROCK, path):
+    if found := _BEDROCK.search(path):
         return _Endpoint("anthropic", model=unquote(found[1]))
     return None
-
-
-def _last(pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
-    """The match that ends with the path."""
-    return next((one for one in pattern.finditer(path) if one.end() == len(path)), None)
 
 
 class _Message(Struct, frozen=True):
@@ -158,6 +153,17 @@ def _unwrapped(body: bytes) -> bytes | None:
     return bytes(found[_WRAPPER]) if found.keys() == {_WRAPPER} else None
 
 
+class Decided(NamedTuple):
+    """A request that may be compacted, and what is sent in its place."""
+
+    message: _Message
+    sent: Outgoing
+
+    def request(self, module: Any) -> Any:
+        """The request to send."""
+        return self.message.replaced(self.sent, module)
+
+
 # --- responses ---------------------------------------------------------------------------------
 
 
@@ -165,7 +171,7 @@ class _Observer:
     """Reads the usage of a response as its chunks pass; never raises."""
 
     def __init__(
-        self, wrapping: _Wrapping, sent: Outgoing, reader: ResponseReader | ThreadedReader
+        self, wrapping: Wrapping, sent: Outgoing, reader: ResponseReader | ThreadedReader
     ) -> None:
         self._wrapping = wrapping
         # Without the bodies: the response may take minutes.
@@ -245,7 +251,7 @@ class _AsyncStream:
 # --- transports --------------------------------------------------------------------------------
 
 
-class _Wrapping:
+class Wrapping:
     """The settings and the compactor that the transports of one `wrap` share."""
 
     def __init__(self, compactor: RequestCompactor, settings: object, *, is_own: bool) -> None:
@@ -258,7 +264,7 @@ class _Wrapping:
 class _Transport:
     """A transport around another one; what it does not define is the other's."""
 
-    def __init__(self, inner: Any, wrapping: _Wrapping, module: Any) -> None:
+    def __init__(self, inner: Any, wrapping: Wrapping, module: Any) -> None:
         self.inner = inner
         self.wrapping = wrapping
         self.module = module
@@ -304,7 +310,7 @@ class _Transport:
             observer.finish()
             return
         _, _, stream, async_stream = _classes_of(self.module.__name__)
-        if isinstance(self, _SyncTransport):
+        if isinstance(self, SyncTransport):
             reader = ResponseReader(format, encoding, is_framed=is_framed)
             response.stream = stream(response.stream, _Observer(self.wrapping, sent, reader))
         else:
@@ -318,14 +324,25 @@ class _Transport:
             _log.exception("A response could not be noted")
 
 
-class _SyncTransport(_Transport):
+class SyncTransport(_Transport):
+    """A transport around one of httpx's."""
+
     def handle_request(self, request: Any) -> Any:
         """Send the projection of a request; if that is refused, what else there is to send."""
+        decided = self.decide(request)
+        if decided is None:
+            return self.inner.handle_request(request)
+        return self.receive(self.inner.handle_request(decided.request(self.module)), decided)
+
+    def decide(self, request: Any) -> Decided | None:
+        """Decide on a request; None: it is sent untouched."""
         message = self._message(request)
         sent = None if message is None else self._decide(message)
-        if message is None or sent is None:
-            return self.inner.handle_request(request)
-        response = self.inner.handle_request(message.replaced(sent, self.module))
+        return None if message is None or sent is None else Decided(message, sent)
+
+    def receive(self, response: Any, decided: Decided) -> Any:
+        """Read the response to a request as it passes, or send the request again."""
+        message, sent = decided
         if response.status_code >= 400 and sent.decision.kind != "untouched":
             raw = b"".join(response.stream)
             response.stream.close()
@@ -350,7 +367,7 @@ class _SyncTransport(_Transport):
         """Close the transport inside."""
         self.inner.close()
 
-    def __enter__(self) -> _SyncTransport:
+    def __enter__(self) -> SyncTransport:
         self.inner.__enter__()
         return self
 
@@ -363,14 +380,26 @@ class _SyncTransport(_Transport):
         self.inner.__exit__(kind, error, trace)
 
 
-class _AsyncTransport(_Transport):
+class AsyncTransport(_Transport):
+    """The same for an event loop."""
+
     async def handle_async_request(self, request: Any) -> Any:
         """Send the projection of a request; if that is refused, what else there is to send."""
+        decided = await self.decide(request)
+        if decided is None:
+            return await self.inner.handle_async_request(request)
+        response = await self.inner.handle_async_request(decided.request(self.module))
+        return await self.receive(response, decided)
+
+    async def decide(self, request: Any) -> Decided | None:
+        """Decide on a request; None: it is sent untouched."""
         message = self._message(request)
         sent = None if message is None else await self._decide(message)
-        if message is None or sent is None:
-            return await self.inner.handle_async_request(request)
-        response = await self.inner.handle_async_request(message.replaced(sent, self.module))
+        return None if message is None or sent is None else Decided(message, sent)
+
+    async def receive(self, response: Any, decided: Decided) -> Any:
+        """Read the response to a request as it passes, or send the request again."""
+        message, sent = decided
         if response.status_code >= 400 and sent.decision.kind != "untouched":
             raw = b"".join([chunk async for chunk in response.stream])
             await response.stream.aclose()
@@ -403,7 +432,7 @@ class _AsyncTransport(_Transport):
         """Close the transport inside."""
         await self.inner.aclose()
 
-    async def __aenter__(self) -> _AsyncTransport:
+    async def __aenter__(self) -> AsyncTransport:
         await self.inner.__aenter__()
         return self
 
@@ -434,8 +463,8 @@ def _classes_of(flavour: str) -> tuple[Any, Any, Any, Any]:
     """The transports and the streams as subclasses of a flavour's own."""
     module = sys.modules[flavour]
     bases: tuple[tuple[type, str, str], ...] = (
-        (_SyncTransport, "BaseTransport", "CompactingTransport"),
-        (_AsyncTransport, "AsyncBaseTransport", "AsyncCompactingTransport"),
+        (SyncTransport, "BaseTransport", "CompactingTransport"),
+        (AsyncTransport, "AsyncBaseTransport", "AsyncCompactingTransport"),
         (_Stream, "SyncByteStream", "ObservedStream"),
         (_AsyncStream, "AsyncByteStream", "AsyncObservedStream"),
     )
@@ -467,7 +496,7 @@ def wrap(
     with _lock:
         _check_transports(found)
         wrapped = [one for http in found for one in _transports_of(http) if _is_wrapped(one)]
-        wrapping: _Wrapping | None = wrapped[0].wrapping if wrapped else None
+        wrapping: Wrapping | None = wrapped[0].wrapping if wrapped else None
         if any(one.wrapping.settings != settings for one in wrapped):
             raise AlreadyWrapped(
                 f"The HTTP client of {_name_of(client)} is already wrapped with other settings, "
@@ -475,7 +504,7 @@ def wrap(
             )
         if wrapping is None:
             made = compactor or RequestCompactor(policy, store=store, deadline=deadline)  # pyright: ignore[reportArgumentType]  # a preset's name is allowed, too
-            wrapping = _Wrapping(made, settings, is_own=compactor is None)
+            wrapping = Wrapping(made, settings, is_own=compactor is None)
         for http in found:
             _replace_transports(http, wrapping)
         _use_httpx(client)
@@ -594,18 +623,18 @@ def _check_transports(found: list[Any]) -> None:
                 )
 
 
-def _replace_transports(http: Any, wrapping: _Wrapping | None) -> None:
+def _replace_transports(http: Any, wrapping: Wrapping | None) -> None:
     """Wrap each transport that is not, or put those inside back."""
     http._transport = _replaced(http, http._transport, wrapping)  # noqa: SLF001 - as above
     for pattern, one in tuple(http._mounts.items()):  # noqa: SLF001
         http._mounts[pattern] = _replaced(http, one, wrapping)  # noqa: SLF001
 
 
-def _replaced(http: Any, transport: Any, wrapping: _Wrapping | None) -> Any:
+def _replaced(http: Any, transport: Any, wrapping: Wrapping | None) -> Any:
     if wrapping is None:
         if not _is_wrapped(transport):
             return transport
-        before: _Wrapping = transport.wrapping
+        before: Wrapping = transport.wrapping
         before.transports -= 1
         if before.is_own and not before.transports:
             before.compactor.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..edits import DropExchange, Offer, exchange_closure
 from ..history.failures import is_failed_call
@@ -46,7 +46,7 @@ def _offers(view: View, exchange: Exchange, offered: set[int], min_chars: int) -
         return
     later = _superseded_by(view, exchange, min_chars)
     parts = exchange_closure(view.transcript, exchange.ordinal)
-    if later is None or any(map(view.is_protected, parts)) or not all(map(view.is_whole, parts)):
+    if later is None or any(map(view.is_protected, parts)) or not _is_whole(view, exchange, parts):
         return
     offered.add(exchange.ordinal)
     saved = sum(map(view.tokens_of, parts))
@@ -63,6 +63,12 @@ def _offers(view: View, exchange: Exchange, offered: set[int], min_chars: int) -
             saved=saved,
         ),
     )
+
+
+def _is_whole(view: View, exchange: Exchange, parts: Iterable[int]) -> bool:
+    """Return whether all but the reasoning is whole; reasoning may have gone before its call."""
+    reasoning = view.transcript.units[exchange.unit].reasoning
+    return all(view.is_whole(part) for part in parts if part not in reasoning)
 
 
 def _can_drop(view: View, exchange: Exchange, min_chars: int) -> bool:

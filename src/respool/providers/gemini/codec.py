@@ -442,11 +442,11 @@ def _replace_in(held: Object, key: str, text: str) -> Object:
     if kind == "functionCall":
         return {**held, key: {**data, "args": msgspec.json.decode(text)}}
     if kind == "functionResponse":
-        return {**held, key: {**data, "response": _response_with_text(data.get("response"), text)}}
+        return {**held, key: {**data, "response": response_with_text(data.get("response"), text)}}
     return held
 
 
-def _response_with_text(old: JSON, text: str) -> Object:
+def response_with_text(old: JSON, text: str) -> Object:
     """A response with new text under the key of the old."""
     if not isinstance(old, dict):
         return {"output": text}
