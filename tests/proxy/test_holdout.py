@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from respool.cli import main
+from respool.cli.serve import holdout_lines
 from respool.proxy.holdout import draw_arm
 from respool.proxy.server_options import CompactionOptions, HoldoutOptions, StartupError
 from respool.store import RequestRecord
@@ -296,3 +299,29 @@ def test_held_out_requests_keep_all_signed_reasoning(tmp_path: Path, servers: in
         await driver.close()
 
     asyncio.run(asyncio.wait_for(play(), 60))
+
+
+class TestOptions:
+    def test_an_aa_run_needs_a_share(self):
+        result = CliRunner().invoke(main, ["serve", "--port", "0", "--holdout-aa"])
+        assert result.exit_code == 2
+        assert "--holdout-aa needs the share of the first group" in result.output
+
+    @pytest.mark.parametrize("share", ["1", "-0.1", "half"])
+    def test_what_is_no_share_is_refused(self, share: str):
+        result = CliRunner().invoke(main, ["serve", "--port", "0", "--holdout", share])
+        assert result.exit_code == 2
+        assert "--holdout" in result.output
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (HoldoutOptions(), []),
+            (HoldoutOptions(0.1), ["Held out: 10 % of conversations are sent as they came"]),
+            (HoldoutOptions(0.5, is_aa=True), ["A/A: 50 % of conversations are one group"]),
+        ],
+    )
+    def test_the_start_says_it(self, options: HoldoutOptions, said: list[str]):
+        lines = holdout_lines(options)
+        assert len(lines) == len(said)
+        assert all(line.startswith(words) for line, words in zip(lines, said, strict=True))
