@@ -133,8 +133,10 @@ def read_evidence(store: SQLiteStore) -> Evidence:
 def _show_evidence(evidence: Evidence) -> None:
     """Print each comparison as a table, then excess refetch."""
     for found in evidence.comparisons:
+        click.echo()
         show(_comparison_table(found), "\n".join(describe_comparison(found)))
     if evidence.excess.cut:
+        click.echo()
         show(describe_excess(evidence.excess))
 
 

@@ -481,7 +481,15 @@ def read_repeats(
         WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.mode = 'compacted'""",
         (owner, since),
     )
-    return add_cells(cell for (notes,) in rows for cell in _repeats_decoder.decode(notes).repeats)
+    return add_cells(cell for (notes,) in rows for cell in _decode_repeats(notes))
+
+
+def _decode_repeats(notes: str) -> tuple[RepeatCell, ...]:
+    """Decode the results that a record counts; empty if they are damaged."""
+    try:
+        return _repeats_decoder.decode(notes).repeats
+    except msgspec.DecodeError:
+        return ()
 
 
 def _merge_totals(totals: Iterable[tuple[_Key, PeriodTotal]]) -> dict[_Key, PeriodTotal]:

@@ -48,7 +48,7 @@ function policies(section) {
 }
 
 // Cells: kind, group of ages, cut, of these read again, whole, of these read again.
-function excessRefetch(cells) {
+function refetchExcess(cells) {
   return cells
     .filter(([, , , , whole]) => whole)
     .reduce((sum, [, , cut, cutAgain, whole, wholeAgain]) => sum + cutAgain - (cut * wholeAgain) / whole, 0);
@@ -110,7 +110,7 @@ function policyTable(totals) {
     [
       "Excess refetch",
       "after a cut, less as often as whole results of the same kind and age; per 100 requests",
-      (total) => (total.again ? number(per100(excessRefetch(total.again.cells)), 2) : "–"),
+      (total) => (total.again ? number(per100(refetchExcess(total.again.cells)), 2) : "–"),
     ],
     [
       "Milliseconds per request",
