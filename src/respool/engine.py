@@ -29,7 +29,8 @@ from .compaction.window import is_output_sensitive, is_valid_for_output
 from .edits import Edit, Replace, touched_parts
 from .facts import BreakpointMode, Facts
 from .history.deferred_tools import find_defined_expand_tool, is_deferred
-from .history.refetches import Refetch
+from .history.refetches import Refetch, VisibleHistory
+from .history.repeat_rates import RepeatCell, repeat_cells
 from .limits import (
     limits_for,
     max_output_tokens,
@@ -229,6 +230,22 @@ class FoldedRequest(Struct, frozen=True):
             return []
         last = frozenset(self.state.transcript.units[-1].exchanges)
         return [one for one in self.state.refetches.found if one.exchange in last]
+
+    def repeat_cells(self) -> tuple[RepeatCell, ...]:
+        """Results that this request sends, cut or whole, and those its latest calls repeat."""
+        state = self.state
+        edits, found = state.edits, state.refetches
+        seen = VisibleHistory(
+            state.transcript,
+            state.analysis.ledger,
+            edits.by_part,
+            edits.claimed,
+            edits.dependencies,
+        )
+        last = frozenset(state.transcript.units[-1].exchanges if state.transcript.units else ())
+        cut = ((one.exchange, one.earlier_exchange, True) for one in found.found)
+        whole = ((one.exchange, one.earlier, False) for one in found.repeats)
+        return repeat_cells(seen, [one for one in (*cut, *whole) if one[0] in last])
 
     def last_loops(self) -> list[str]:
         """Advice on the loops that the latest results show, a sentence or two each."""
@@ -955,6 +972,7 @@ __all__ = [
     "ProjectedRequest",
     "Refetch",
     "Repair",
+    "RepeatCell",
     "RequestHistory",
     "Session",
     "breakpoint_lifetime",

@@ -20,6 +20,7 @@ import respool
 from respool.config import from_env
 from respool.errors import PolicyError
 from respool.facts import Facts
+from respool.history.repeat_rates import RepeatCell
 from respool.markers import reference
 from respool.store import (
     RefetchedResult,
@@ -270,6 +271,9 @@ class TestRecords:
             project="/w",
             prompt="go on",
             loops=("round",),
+            arm="held-out",
+            unit="u",
+            repeats=(RepeatCell("read", 1, 2, 3, 4, 5),),
             facts=TestFacts.ALL,
             cost_uncached=2.0,
             refetched=(RefetchedResult("read", "a.py", "stale", "m[5]", "m[1]"),),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..history.repeat_rates import ExcessRefetch, excess_refetch
 from ..replay.bill_sentences import COLUMNS, LEGEND, bill_sentences, cost_rows
 from ..replay.cost_breakdown import AGES
 from ..replay.policies import describe_policy
@@ -300,7 +301,22 @@ def _refetch_lines(replay: Replay) -> Iterator[str]:
             f"While a copy stood: {_format_rate(again.standing, replay)}, "
             f"{_format_share(again.standing, again.whole)} of the others."
         )
-    yield "The agents saw all of it when they asked, so they may have asked without the cut."
+        if again.cells:
+            yield _describe_excess(excess_refetch(again.cells))
+    yield (
+        "The agents saw all of it when they asked, so they may have asked without the cut: here "
+        "the excess shows which results are cut, not what a cut does to an agent. Only requests "
+        "through the proxy show that."
+    )
+
+
+def _describe_excess(found: ExcessRefetch) -> str:
+    low, high = found.interval
+    return (
+        f"As often as whole results of the same kind and age were read again, that would be "
+        f"{found.expected:,.1f} times in place of {found.after_cut:,}: an excess of "
+        f"{found.excess:+,.1f} ({low:+,.1f} to {high:+,.1f})."
+    )
 
 
 def _format_rate(count: int, replay: Replay) -> str:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from .console import CommandError, pluralize
 from .options import (
     deadline_option,
+    holdout_options,
     keep_alive_option,
     observe_option,
     policy_options,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.billing import RunTotals
     from ..proxy.log import CompactionSummary, LogEntry
-    from ..proxy.server_options import CompactionOptions
+    from ..proxy.server_options import CompactionOptions, HoldoutOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
 EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
@@ -78,6 +79,7 @@ class _WarningCollector(logging.Handler):
 )
 @upstream_option("as for serve")
 @observe_option
+@holdout_options
 @deadline_option
 @keep_alive_option
 @click.option(
@@ -93,6 +95,7 @@ def run(  # noqa: PLR0913 - each is an option
     *,
     upstreams: tuple[str, ...],
     observe: bool,
+    holdout: HoldoutOptions,
     deadline: float,
     keep_alive: float,
     no_mcp: bool,
@@ -113,7 +116,11 @@ def run(  # noqa: PLR0913 - each is an option
         from ..proxy.server_options import CompactionOptions, ServerOptions
     _refuse_command(command[0])
     options = CompactionOptions(
-        policy=policy, observe=observe, deadline=deadline, keep_alive=keep_alive
+        policy=policy,
+        observe=observe,
+        deadline=deadline,
+        keep_alive=keep_alive,
+        holdout=holdout,
     )
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
         with bind(ServerOptions(port=0)) as listening:

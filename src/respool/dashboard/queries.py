@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
+from ..history.repeat_rates import excess_refetch
 from ..plugins import pass_name
 from ..policy import NAMES, Policy
 from ..store import (
@@ -32,6 +33,7 @@ from ..store import (
     resolve_name,
 )
 from ..store.bill_statement import state_bill
+from ..store.comparison import compare_groups, comparison_fields, excess_fields
 from ..store.periods import SHOWN_PERIODS, last_periods, midnight
 from ..store.savings import add_savings, describe_saving, saving_of_total, state_record
 from ..tools.switch_off import switch_off_line
@@ -212,13 +214,14 @@ _PAGE_SIZE: Final = 50
 _MAX_PAGE_SIZE: Final = 200
 _MAX_REQUESTS: Final = 500  # requests of a conversation per page
 _MAX_NOTABLE: Final = 100
-_PRIVATE_FIELDS: Final = ("owner", "terms", "edits", "prefix", "parent", "facts")
+_PRIVATE_FIELDS: Final = ("owner", "terms", "edits", "prefix", "parent", "facts", "unit", "repeats")
 _MAX_TEXT_CHARS: Final = 400_000  # max characters of one text
 _SLOTS_PER_DAY: Final = 48  # of a chosen day
 _END_OF_TIME: Final = 4e11  # seconds since 1970
 _ORIGINS: Final = ("agent", "project", "model")
 _MAX_CHOICES: Final = 100  # agents, projects or models that are listed
 _MAX_EXPORTED: Final = 100_000  # requests
+_EVIDENCE_SECONDS: Final = 60.0
 
 
 class StoreHealth(Struct, frozen=True, kw_only=True):
@@ -287,6 +290,7 @@ class DashboardQueries:
         self._store = store
         self._proxy = proxy
         self._clock = clock
+        self._evidence: tuple[float, dict[str, Any]] | None = None  # when it was read
         self.endpoints: Mapping[str, Callable[[Query], Any]] = {
             "overview": self.overview,
             "conversations": self.conversations,
@@ -297,6 +301,7 @@ class DashboardQueries:
             "origins": self.origins,
             "tables": self.tables,
             "bill": self.bill,
+            "evidence": self.evidence,
             "settings": self.settings,
         }
 
@@ -438,6 +443,24 @@ class DashboardQueries:
         return {
             "sentences": state_bill(found),
             "bill": {**msgspec.to_builtins(found), "tools": tools},
+        }
+
+    def evidence(self, _query: Query) -> dict[str, Any]:
+        """Groups of a holdout compared, and refetches after a cut, over all that is recorded.
+
+        The page asks every few seconds, and this reads all records: it is read once a minute.
+        """
+        now = self._clock()
+        if self._evidence is None or not 0 <= now - self._evidence[0] < _EVIDENCE_SECONDS:
+            self._evidence = now, self._read_evidence()
+        return self._evidence[1]
+
+    def _read_evidence(self) -> dict[str, Any]:
+        return {
+            "holdout": [
+                comparison_fields(one) for one in compare_groups(self._store.holdout_units(None))
+            ],
+            "excess_refetch": excess_fields(excess_refetch(self._store.repeats(None))),
         }
 
     def export(self, query: Query) -> bytes:

@@ -66,7 +66,7 @@ from .provenance import Launch
 from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
 from .router import Route, route_of, select_upstream
-from .server_options import CompactionOptions, ServerOptions, Upstream, validated
+from .server_options import CompactionOptions, HoldoutOptions, ServerOptions, Upstream, validated
 from .tracing import span_exporter
 
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -296,7 +296,8 @@ def build_app(
         Compactor(
             Decider(in_place(options.policy), store, shared_store=options.shared_store),
             BorrowedRecorder(store, listener),
-            options,
+            # A gateway sends the request itself: what it does with the answer is not seen.
+            msgspec.structs.replace(options, holdout=HoldoutOptions()),
             salt=store.provisional_salt,
         ),
         server.limits,

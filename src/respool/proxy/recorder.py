@@ -179,6 +179,9 @@ class Recorder:
             missed_cost=loss.missed_cost,
             tools=dict(decision.tools),
             called=decision.called,
+            arm=request.arm,
+            unit=request.unit,
+            repeats=decision.findings.repeats,
             facts=facts,
         )
 

@@ -18,6 +18,7 @@ from ..edits import TIDIED, Advise
 from ..engine import FoldedRequest, edits_in_force, extend_fold, prefix_hash
 from ..errors import MAX_VALUE, PolicyError, closest_match, join_names
 from ..facts import MAX_LOOKBACK_REQUESTS, Facts
+from ..history.repeat_rates import RepeatCell, add_cells
 from ..policy import PRESETS, Policy
 from ..providers.bound_reasoning import binding_of
 from ..transcript import Part
@@ -350,12 +351,14 @@ class ProjectionSender:
         self.facts = _NO_FACTS  # all facts until now
         self._changed: dict[int, JSON] = {}  # source message -> its replacement
         self._rows: list[int | None] = []  # the source of each message of the last request
+        self._cells: tuple[RepeatCell, ...] = ()  # of all requests until now
 
     def send(self, request: int) -> Sequence[JSON]:
         """Return the projection of one request."""
         messages = self._recording.request(request)
         self._fold(request, messages)
         assert self._folded is not None
+        self._cells = add_cells((*self._cells, *self._folded.repeat_cells()))
         pieces, _ = project(self._folded.body, self._folded.state, self._folded.context)
         sent: list[JSON] = []
         self._rows = []
@@ -460,9 +463,10 @@ class ProjectionSender:
         return RefetchCounts(
             after_cut=len(state.refetches.found),
             tokens=sum(one.tokens for one in state.refetches.found),
-            standing=state.refetches.repeated_requests,
+            standing=len(state.refetches.repeats),
             cut=cut,
             whole=len(state.transcript.results) - cut,
+            cells=self._cells,
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..history.repeat_rates import RepeatCell
 from ..pricing import Calibration, Growth
 
 
@@ -71,6 +72,7 @@ class RefetchCounts(Struct, frozen=True):
     standing: int = 0  # an intact copy was in the projection
     cut: int = 0  # results cut at the end of the session
     whole: int = 0  # results not cut
+    cells: tuple[RepeatCell, ...] = ()  # both by kind and age, for the excess
 
 
 class PolicyScore(Struct, frozen=True, kw_only=True):

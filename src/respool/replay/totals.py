@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from ..history.repeat_rates import add_cells
 from ..pricing import Calibration
 from ..store.savings import Saving, describe_saving
 from .cache_costs import LONG_REQUESTS, MANY_AGENTS, MANY_PAUSES, add_costs, merge_unused
@@ -101,10 +102,10 @@ def _refetch_total(scores: Sequence[PolicyScore]) -> RefetchCounts | None:
     found = [score.again for score in scores if score.again is not None]
     if not found:
         return None
-    sums = {
-        name: sum(getattr(one, name) for one in found) for name in RefetchCounts.__struct_fields__
-    }
-    return RefetchCounts(**sums)
+    cells = add_cells(cell for one in found for cell in one.cells)
+    names = (name for name in RefetchCounts.__struct_fields__ if name != "cells")
+    sums = {name: sum(getattr(one, name) for one in found) for name in names}
+    return RefetchCounts(**sums, cells=cells)
 
 
 def total_cache_costs(sessions: Sequence[SessionResult]) -> CacheTotals:

@@ -3,6 +3,7 @@
 from ..pricing import Usage
 from .base import (
     ANY_RECORD,
+    Arm,
     ConversationSummary,
     DecisionStore,
     DefinedTool,
@@ -27,6 +28,7 @@ from .base import (
     Store,
     StoreUnavailable,
     UnavailableReason,
+    UnitTotal,
 )
 from .memory import MemoryStore
 from .retention import Retention, store_path
@@ -36,6 +38,7 @@ from .sqlite import SQLiteStore
 
 __all__ = [
     "ANY_RECORD",
+    "Arm",
     "OriginTotal",
     "RecordFilter",
     "ConversationSummary",
@@ -64,6 +67,7 @@ __all__ = [
     "PeriodTotal",
     "Usage",
     "UnavailableReason",
+    "UnitTotal",
     "UnclearName",
     "UnsearchablePattern",
     "choose_name",

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import RespoolError
 from ..facts import Facts
+from ..history.repeat_rates import RepeatCell
 from ..pricing import Usage
 from .short_names import NameKind
 
@@ -99,6 +100,7 @@ def to_unavailable(path: Path, error: sqlite3.Error | OSError) -> StoreUnavailab
 
 RequestMode = Literal["compacted", "observed", "bypassed"]
 SentAs = Literal["nothing", "projection", "original"]
+Arm = Literal["", "compacted", "held-out", "a", "b"]  # of a holdout; a and b are both compacted
 
 
 class RecordedEdit(Struct, frozen=True, gc=False):
@@ -172,6 +174,9 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     expired_cost: float | None = None  # dollars for that, beyond reading them
     missed: int = 0  # tokens that a warm cache did not find
     missed_cost: float | None = None
+    arm: Arm = ""  # of a holdout; empty: it took no part
+    unit: str = ""  # that was drawn for the holdout: a session or a conversation
+    repeats: tuple[RepeatCell, ...] = ()  # results sent, cut or whole, and requested again
     # New tools, facts of this request: written in the same transaction. Records that are read have
     # none.
     tools: dict[str, int] = {}  # tokens of definitions that no earlier request had
@@ -188,6 +193,7 @@ class SentRequest(Struct, frozen=True, gc=False):
     size: int = 0  # approximate tokens of the client's request
     epochs: int = 0  # epochs until then
     output: int = 0  # requested max output tokens; 0: unknown (not recorded)
+    unit: str = ""  # of a holdout
 
 
 class RequestLineage(Struct, frozen=True, gc=False):
@@ -264,6 +270,18 @@ class PeriodTotal(Struct, frozen=True, kw_only=True, gc=False):
     would_high: float = 0.0
     would_cost: float = 0.0  # cost_before - cost_after of observed requests
     unpriced: int = 0  # answered requests of unknown cost
+
+
+class UnitTotal(Struct, frozen=True, kw_only=True, gc=False):
+    """Totals of the requests of one unit of a holdout in one arm."""
+
+    unit: str
+    arm: Arm
+    requests: int
+    cost: float  # paid
+    unpriced: int  # answered requests of unknown cost
+    errors: int  # responses with status 400 and above, or no response
+    refetched: int  # results that brought again what was cut; held out: what would have been
 
 
 class OriginTotal(Struct, frozen=True):
@@ -540,6 +558,14 @@ class Store(DecisionStore, Protocol):
         self, owner: str | None, *, since: float, until: float, only: RecordFilter = ANY_RECORD
     ) -> list[OriginTotal]:
         """Return sums per agent, project and model."""
+        ...
+
+    def holdout_units(self, owner: str | None, *, since: float = 0.0) -> list[UnitTotal]:
+        """Return the totals of each unit of a holdout since a time, by arm."""
+        ...
+
+    def repeats(self, owner: str | None, *, since: float = 0.0) -> tuple[RepeatCell, ...]:
+        """Return the results sent in compacted requests since a time, and those requested again."""
         ...
 
     def forget(

@@ -120,6 +120,10 @@ _BILL_TABLES: Migration = (
         name TEXT NOT NULL, tokens INTEGER NOT NULL, called INTEGER NOT NULL,
         UNIQUE (conversation, name))""",
 )
+_HOLDOUT_COLUMNS: Migration = (
+    "ALTER TABLE requests ADD COLUMN arm TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE requests ADD COLUMN unit TEXT NOT NULL DEFAULT ''",
+)
 
 MIGRATIONS: tuple[Migration, ...] = (
     _TABLES,
@@ -127,6 +131,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _PARENT_COLUMN,
     _ORIGIN_COLUMNS,
     _BILL_TABLES,
+    _HOLDOUT_COLUMNS,
 )
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..facts import Facts
+from ..history.repeat_rates import RepeatCell
 from ..markers import find_marker
 from . import bill_tables, record_tables
 from . import originals as texts
@@ -35,6 +36,7 @@ from .base import (
     SearchResult,
     StoreUnavailable,
     UnavailableReason,
+    UnitTotal,
 )
 from .database import Connection, Database
 from .database_file import quarantined_files, read_stamp, read_stamp_and_trusted
@@ -393,6 +395,14 @@ class SQLiteStore:
                 c, owner, since=since, until=until, only=only
             )
         )
+
+    def holdout_units(self, owner: str | None, *, since: float = 0.0) -> list[UnitTotal]:
+        """Return the totals of each unit of a holdout since a time, by arm."""
+        return self._database.read(lambda c: record_tables.read_units(c, owner, since))
+
+    def repeats(self, owner: str | None, *, since: float = 0.0) -> tuple[RepeatCell, ...]:
+        """Return the results sent in compacted requests since a time, and those requested again."""
+        return self._database.read(lambda c: record_tables.read_repeats(c, owner, since))
 
     def forget(
         self,

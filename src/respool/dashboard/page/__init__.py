@@ -21,6 +21,7 @@ _SCRIPTS = (
     "overview.js",
     "tables.js",
     "bill.js",
+    "evidence.js",
     "diff.js",
     "edits.js",
     "conversation.js",

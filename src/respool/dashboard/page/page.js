@@ -32,6 +32,7 @@ followLink();
 addEventListener("hashchange", followLink);
 const updates = [
   updateOverview, updateTables, updateBill, updateList, updateConversation, () => updateEvents(range.value), updateOrigins,
+  updateEvidence,
 ];
 const refresh = startPolling(updates, report);
 range.addEventListener("change", refresh);
