@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy docs fmt clean
+.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy report docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,6 +19,8 @@ PEERS := $(VENV)/peers
 # Agent frameworks, in sets that fit into one environment.
 FRAMEWORKS := $(VENV)/frameworks
 FRAMEWORK_SETS := httpx2 httpx mcp1 litellm
+# Those whose own compressors the report runs; one that cannot be installed is listed as such.
+PEER_FRAMEWORKS := httpx2 litellm
 # The extras of respool in a set: LiteLLM's proxy is tested with `respool serve` beside it.
 EXTRAS_litellm := [serve]
 CODE := src tests bench docs/generate.py
@@ -79,6 +81,12 @@ bench: $(VENV)/.dev ## time and memory, as ratios
 
 bench-proxy: $(VENV)/.dev $(PEERS)/headroom/.installed $(PEERS)/litellm/.installed ## what the proxy costs, beside none and beside others
 	$(PY) -m bench.proxy --memory --peers $(PEERS)
+
+report: $(VENV)/.dev $(PEERS)/headroom/.installed ## false drops and cost, with intervals (CORPUS=path); writes results and README
+	@test -d "$(CORPUS)" || { \
+		echo "There are no recorded sessions at $(CORPUS): make report CORPUS=path/to/them" >&2; exit 2; }
+	-@$(MAKE) --no-print-directory $(PEER_FRAMEWORKS:%=$(FRAMEWORKS)/%/.installed)
+	$(PY) -m bench.report "$(CORPUS)"
 
 docs: $(VENV)/.docs ## the documentation as a site, its reference generated from the code
 	$(PY) -m docs.generate

@@ -29,7 +29,7 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors line_search model_names plugins transcript",
+        "errors line_search model_names pauses plugins transcript",
         "wire",
         "media",
         "edits facts markers tokens tools",
@@ -65,7 +65,7 @@ KNOWS_ONLY = {
     # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
     "proxy": (
         "dashboard edits engine errors facts markers plugins policy pricing sessions store tools"
-        " wire"
+        " pauses wire"
     ),
 }
 # Imports inside a function, against the direction, each for its one reason.

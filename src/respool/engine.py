@@ -29,7 +29,8 @@ from .compaction.window import is_output_sensitive, is_valid_for_output
 from .edits import Edit, Replace, touched_parts
 from .facts import BreakpointMode, Facts
 from .history.deferred_tools import find_defined_expand_tool, is_deferred
-from .history.refetches import Refetch
+from .history.refetches import Refetch, VisibleHistory
+from .history.repeat_rates import RepeatCell, repeat_cells
 from .limits import (
     limits_for,
     max_output_tokens,
@@ -148,6 +149,22 @@ class FoldedRequest(Struct, frozen=True):
         return self.state.evaluation.breakpoint_mode
 
     @property
+    def head_tokens(self) -> int:
+        """The tokens of the system prompt and the tool definitions."""
+        return self.context.head
+
+    def definition_sizes(self) -> dict[str, int]:
+        """The tokens of each tool definition, by the tool's name."""
+        counter = self.context.counters.fast
+        definitions = self.context.request.definitions
+        return {name: counter.count(compact_json(one)) for name, one in definitions.items()}
+
+    def called_tools(self) -> set[str]:
+        """The names of all tools that the history calls."""
+        index = self.state.transcript
+        return {index.parts[one.call].name for one in index.exchanges}
+
+    @property
     def output(self) -> int:
         """The tokens of output that the request asks for; 0: not known."""
         return self.context.output_tokens
@@ -213,6 +230,22 @@ class FoldedRequest(Struct, frozen=True):
             return []
         last = frozenset(self.state.transcript.units[-1].exchanges)
         return [one for one in self.state.refetches.found if one.exchange in last]
+
+    def repeat_cells(self) -> tuple[RepeatCell, ...]:
+        """Results that this request sends, cut or whole, and those its latest calls repeat."""
+        state = self.state
+        edits, found = state.edits, state.refetches
+        seen = VisibleHistory(
+            state.transcript,
+            state.analysis.ledger,
+            edits.by_part,
+            edits.claimed,
+            edits.dependencies,
+        )
+        last = frozenset(state.transcript.units[-1].exchanges if state.transcript.units else ())
+        cut = ((one.exchange, one.earlier_exchange, True) for one in found.found)
+        whole = ((one.exchange, one.earlier, False) for one in found.repeats)
+        return repeat_cells(seen, [one for one in (*cut, *whole) if one[0] in last])
 
     def last_loops(self) -> list[str]:
         """Advice on the loops that the latest results show, a sentence or two each."""
@@ -939,6 +972,7 @@ __all__ = [
     "ProjectedRequest",
     "Refetch",
     "Repair",
+    "RepeatCell",
     "RequestHistory",
     "Session",
     "breakpoint_lifetime",

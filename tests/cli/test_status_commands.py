@@ -21,10 +21,12 @@ from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from rich.console import Console
 
 from respool.cli import main
 from respool.cli.stats import last_periods, midnight
+from respool.history.repeat_rates import RepeatCell
 from respool.pricing import format_dollars
 from respool.proxy.billing import RunTotals
 from respool.store import RequestRecord, SQLiteStore
@@ -101,6 +103,38 @@ class TestStats:
         }
         said = run("stats", "--store", str(path)).output.splitlines()[0]
         assert said.startswith(f"In the last 7 days, respool saved {format_dollars(saved)}, ")
+
+    def test_both_groups_of_a_holdout_are_shown(self, path: Path):
+        write(
+            path,
+            *(
+                replace(
+                    record(f"{arm}{n}", time=time.time(), conversation=f"{arm}{n}"),
+                    unit=f"{arm}{n}",
+                    arm=arm,
+                    cost_before=cost + n % 3,
+                    cost_after=cost + n % 3,
+                )
+                for arm, cost in (("held-out", 9.0), ("compacted", 4.0))
+                for n in range(25)
+            ),
+        )
+        (found,) = json.loads(run("stats", "--json").output)["holdout"]
+        cost = found["measures"][0]
+        assert (cost["measure"], cost["verdict"]) == ("cost", "less")
+        assert cost["low"] < -5 < cost["high"] < 0
+        said = " ".join(run("stats").output.split())
+        assert "Held out and compacted" in said
+        assert "25 conversations held out, 25 compacted." in said
+        assert "Too few" not in said
+
+    def test_excess_refetch_is_shown_with_its_interval(self, path: Path):
+        cells = (RepeatCell("read", 2, cut=100, cut_again=9, whole=200, whole_again=10),)
+        write(path, replace(record("r", time=time.time()), repeats=cells))
+        shown = json.loads(run("stats", "--json").output)["excess_refetch"]
+        assert (shown["after_cut"], shown["expected"], shown["excess"]) == (9, 5.0, 4.0)
+        said = " ".join(run("stats").output.split())
+        assert "9 results were fetched again after a cut; 5.0 would have been" in said
 
     def test_days_and_models_sum_up_to_the_total(self, path: Path):
         write(path, *sample())

@@ -18,7 +18,12 @@ import respool
 from respool.proxy.app import build_app
 from respool.proxy.log import log_nothing
 from respool.proxy.server import serving
-from respool.proxy.server_options import CompactionOptions, ServerOptions, TransferLimits
+from respool.proxy.server_options import (
+    CompactionOptions,
+    HoldoutOptions,
+    ServerOptions,
+    TransferLimits,
+)
 from respool.store import SQLiteStore
 from tests.proxy.sockets import ReceivedRequest, Reply, all_to, ask, post, upstream
 from tests.support.formats import Exchange, request
@@ -137,11 +142,12 @@ def dashboarded(
     token: str | None = None,
     policy: respool.Policy = EAGER_POLICY,
     port: int = 0,
+    holdout: HoldoutOptions = HoldoutOptions(),  # noqa: B008 - a frozen value
 ) -> Iterator[Dashboarded]:
     """A proxy with its dashboard, in a thread of its own, for as long as the block lasts."""
     first: Future[Dashboarded] = Future()
     stop: Future[None] = Future()
-    options = CompactionOptions(policy=policy, observe=observe)
+    options = CompactionOptions(policy=policy, observe=observe, holdout=holdout)
     serve = _served(folder, options, token, port, first, stop)
     thread = threading.Thread(target=asyncio.run, args=(serve,), daemon=True)
     thread.start()

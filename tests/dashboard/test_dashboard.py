@@ -25,13 +25,16 @@ from respool.dashboard.page import content_security_policy, page
 from respool.dashboard.queries import ProxyStatus
 from respool.edits import REASONS
 from respool.plugins import installed_version
+from respool.proxy.server_options import HoldoutOptions
 from respool.store import SQLiteStore
 from tests.dashboard.support import EAGER_POLICY, KEY, LONG, Dashboarded, dashboarded, only
 from tests.proxy.sockets import get
 from tests.support.formats import Exchange
 
 TOKEN = "a-token-of-enough-length"
-QUESTIONS = ("overview", "conversations", "requests", "edits", "edit", "notable", "settings")
+QUESTIONS = (
+    "overview", "conversations", "requests", "edits", "edit", "notable", "settings", "evidence",
+)  # fmt: skip
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
 
 
@@ -53,6 +56,22 @@ class TestData:
         assert requests[-1]["tokens_before"] > 2 * requests[-1]["tokens_after"] > 0
         assert conversation["saved"] == sum(one["saved"] for one in requests) > 0
         assert conversation["prefix_breaks"] == sum(bool(one["prefix_break"]) for one in requests)
+
+    def test_groups_of_a_holdout_are_compared(self, tmp_path: Path):
+        with dashboarded(tmp_path, holdout=HoldoutOptions(0.5)) as one:
+            for n in range(10):
+                one.talk(2, name=f"task {n}")
+            evidence = one.data("evidence")
+            (found,) = evidence["holdout"]
+            assert sum(found["conversations"].values()) == 10
+            assert {measure["verdict"] for measure in found["measures"]} == {"too-few"}
+            assert "Too few to tell: each group needs 20 or more." in found["notes"]
+            assert evidence["excess_refetch"]["after_cut"] == 0
+            requests = one.data("conversations")["conversations"]
+            assert all("unit" not in held for held in requests)
+
+    def test_without_a_holdout_there_is_nothing_to_compare(self, used: Dashboarded):
+        assert used.data("evidence")["holdout"] == []
 
     def test_every_edit_with_what_stood_there_and_what_stands_there(self, used: Dashboarded):
         made = [one for one in only(used) if one["made"]]
@@ -243,7 +262,7 @@ class TestThePage:
     def test_makes_no_elements_of_texts(self, word: str):
         folders = (files("respool.pages"), files("respool.dashboard.page"))
         scripts = [x for one in folders for x in one.iterdir() if x.name.endswith(".js")]
-        assert len(scripts) == 18
+        assert len(scripts) == 20
         assert all(word not in one.read_text("utf-8") for one in scripts)
 
     def test_has_words_for_every_reason(self):

@@ -100,9 +100,9 @@ def found_in(format: str, did: Sequence[Done], policy: Policy) -> tuple[list[tup
     grown(format, did, policy)
     whole = request(format, "go", *steps_of(did))
     state = fold_request(whole, format=format, policy=policy, facts=Facts(), memo=None).state
-    return [
-        (one.exchange, one.earlier_exchange) for one in state.refetches.found
-    ], state.refetches.repeated_requests
+    return [(one.exchange, one.earlier_exchange) for one in state.refetches.found], len(
+        state.refetches.repeats
+    )
 
 
 CASES: dict[str, tuple[list[Done], list[tuple[int, int]], int]] = {
@@ -166,7 +166,7 @@ def test_calls_of_one_turn_do_not_answer_one_another(format: str) -> None:
     whole = request(format, "go", both, *steps_of([NOTE, read("a")]))
     state = fold_request(whole, format=format, policy=STUB, facts=Facts(), memo=None).state
     assert [(one.exchange, one.earlier_exchange) for one in state.refetches.found] == [(3, 1)]
-    assert state.refetches.repeated_requests == 0
+    assert state.refetches.repeats == []
 
 
 def keep_half(view: View, policy: Policy) -> Iterator[Offer]:

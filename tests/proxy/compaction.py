@@ -205,7 +205,12 @@ async def compacting(
         shared_store=options.shared_store,
         text_formats=options.text_formats,
     )
-    compactor = Compactor(decider, Recorder(store), options, salt=salt_of(store), clock=clock)
+    observer = None
+    if options.holdout.share:
+        observer = Decider(options.policy, store, observe=True, shared_store=options.shared_store)
+    compactor = Compactor(
+        decider, Recorder(store), options, salt=salt_of(store), clock=clock, observer=observer
+    )
     script = script or reply_with(answer(200, {}))
     async with proxy(script, compactor, limits=limits, chosen=chosen) as standing:
         yield Compacted(standing, store, compactor, decider)

@@ -19,7 +19,7 @@ from respool.proxy.compactor import Compactor, Mode
 from respool.proxy.decide import Decider
 from respool.proxy.middleware import Decision, ErrorResponse, InFlight, ParsedRequest
 from respool.proxy.recorder import Recorder
-from respool.proxy.server_options import CompactionOptions
+from respool.proxy.server_options import CompactionOptions, HoldoutOptions
 from respool.store import SQLiteStore
 from tests.providers.signing_provider import (
     BOUND,
@@ -97,6 +97,7 @@ class Driver:
         self.now = 1_800_000_000.0
         self.policy = self.chance.choice([EAGER_POLICY, EAGER_POLICY, PLANNED, BUDGET])
         self.shared = servers > 1
+        self.holdout = self._draw_holdout()
         self.provider = Signer()
         self.servers = [self._server() for _ in range(servers)]
         model = self.chance.choice([BOUND, BOUND, BOUND, UNBOUND])
@@ -110,7 +111,12 @@ class Driver:
     def _server(self) -> tuple[Compactor, Unsteady, SQLiteStore]:
         store = SQLiteStore(self.path, wait=0.01)
         decider = Unsteady(self.policy, store, shared_store=self.shared)
-        options = CompactionOptions(policy=self.policy, deadline=DEADLINE, shared_store=self.shared)
+        options = CompactionOptions(
+            policy=self.policy,
+            deadline=DEADLINE,
+            shared_store=self.shared,
+            holdout=HoldoutOptions(self.holdout),
+        )
         made = Compactor(
             decider,
             Recorder(store),
@@ -123,6 +129,9 @@ class Driver:
             lambda: self.now, BreakerRules(max_failures=self.chance.choice([5, 50]))
         )
         return made, decider, store
+
+    def _draw_holdout(self) -> float:
+        return self.chance.choice([0.0, 0.0, 0.0, 0.9])
 
     async def play(self, steps: int) -> None:
         acts = [self.grow] * 12 + [
@@ -309,6 +318,7 @@ class Driver:
         store.flush(1.0)
         if self.lock is None:
             await middleware.stop()
+            self.holdout = self.holdout if self.shared else self._draw_holdout()
             self.servers[at] = self._server()
 
     async def kill(self, _branch: Branch) -> None:

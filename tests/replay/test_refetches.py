@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from respool import Policy
 from respool.cli.replay_screen import show_replay
+from respool.history.repeat_rates import RepeatCell, excess_refetch
 from respool.replay.page import render_page
 from respool.replay.policies import ProjectionSender, sender_factory
 from respool.replay.result import RefetchCounts
@@ -86,6 +87,29 @@ def test_the_screen_tells_it_beside_what_stood(capsys: pytest.CaptureFixture[str
     assert f"While a copy stood: 20 ({100 * 20 / replay.requests:.2f} per 100 requests)" in said
     assert "12.5 % of the others" in said
     assert "may have asked without the cut" in said
+    assert "an excess of" not in said  # nothing was counted by kind and age
+
+
+def test_the_screen_tells_the_excess(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = (RepeatCell("read", 2, 100, 9, 200, 10), RepeatCell("run", 0, 5, 1, 0, 0))
+    replay = replayed(RefetchCounts(2, 300, 5, 10, 40, cells))
+    show_replay(replay, detail=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "that would be 20.0 times in place of 36: an excess of +16.0 (+2.7 to +29.3)." in said
+    assert "Only requests through the proxy show that." in said
+
+
+@formats
+def test_results_are_counted_by_kind_and_age_once_per_request(format: str) -> None:
+    again = score_of(format, STUB).again
+    assert sum(cell.cut_again for cell in again.cells) == again.after_cut
+    assert sum(cell.whole_again for cell in again.cells) == again.standing
+    # The n-th request sends n results; the edit is none that could be repeated.
+    sent = sum(range(1, len(DID) + 1)) - (len(DID) - 5)
+    assert sum(cell.cut + cell.whole for cell in again.cells) == sent
+    bare = score_of(format, STUB.replace(passes=())).again.cells
+    assert sum(cell.whole for cell in bare) == sent
+    assert excess_refetch(bare).after_cut == 0
 
 
 def test_the_screen_says_nothing_where_nobody_looked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,5 +124,5 @@ def test_the_screen_says_nothing_where_nothing_was_cut(capsys: pytest.CaptureFix
 
 def test_the_page_has_it() -> None:
     shown = render_page(replayed(RefetchCounts(2, 300, 5, 10, 40)))
-    assert '"again":{"after_cut":8,"tokens":1200,"standing":20,"cut":40,"whole":160}' in shown
+    assert '"again":{"after_cut":8,"tokens":1200,"standing":20,"cut":40,"whole":160' in shown
     assert "Read again after a cut" in shown

@@ -63,9 +63,15 @@ def test_every_version_leads_to_the_same_tables(tmp_path: Path):
 
 
 def test_a_store_without_agents_and_prompts_opens_and_goes_on(path: Path):
-    """As the version before wrote it: three migrations, and a record without the new columns."""
-    new = {"requests": ("agent", "project"), "conversations": ("prompt", "pinned")}
+    """As an earlier version wrote it: three migrations, and a record without the new columns."""
+    losses = ("head_cost", "expired", "expired_cost", "missed", "missed_cost")
+    new = {
+        "requests": ("agent", "project", *losses, "arm", "unit"),
+        "conversations": ("prompt", "pinned"),
+    }
     with opened(path) as connection:
+        for table in ("keep_alive", "tools"):
+            connection.execute(f"DROP TABLE {table}")
         for table, columns in new.items():
             for column in columns:
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

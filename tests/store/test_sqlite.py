@@ -20,6 +20,7 @@ import respool
 from respool.config import from_env
 from respool.errors import PolicyError
 from respool.facts import Facts
+from respool.history.repeat_rates import RepeatCell
 from respool.markers import reference
 from respool.store import (
     RefetchedResult,
@@ -77,7 +78,7 @@ def test_an_original_comes_back_exactly(store: SQLiteStore, text: str):
 
 
 def test_an_original_is_kept_once_however_often_it_comes(store: SQLiteStore):
-    text = text_of(1, 5_000)
+    text = text_of(1, 8_000)
     for owner, conversation in ((OWNER, "c1"), (OWNER, "c2"), (OTHER, "c3"), (OWNER, "c1")):
         store.keep(owner, conversation, by_ref(text))
     assert store.refs(None) == [reference(text)]
@@ -270,16 +271,30 @@ class TestRecords:
             project="/w",
             prompt="go on",
             loops=("round",),
+            arm="held-out",
+            unit="u",
+            repeats=(RepeatCell("read", 1, 2, 3, 4, 5),),
             facts=TestFacts.ALL,
             cost_uncached=2.0,
             refetched=(RefetchedResult("read", "a.py", "stale", "m[5]", "m[1]"),),
+            head_cost=0.5,
+            expired=7,
+            expired_cost=0.25,
+            missed=8,
+            missed_cost=0.125,
+            tools={"Read": 120, "Write": 90},
+            called=("Read",),
         )
         fields = msgspec.structs.asdict(full)
         assert not [name for name in fields if fields[name] == getattr(defaults, name)]
         store.record(full)
         store.flush()
         (read,) = store.requests("c1", None)
-        assert msgspec.structs.replace(read, edits=full.edits, facts=full.facts) == full
+        written = {name: fields[name] for name in ("edits", "facts", "tools", "called")}
+        assert msgspec.structs.replace(read, **written) == full
+        bill = store.bill(None, since=0.0, until=4e11)
+        assert [(one.name, one.tokens, one.requests) for one in bill.tools] == [("Write", 90, 1)]
+        assert (bill.expired, bill.missed, bill.head_money, bill.tools_known) == (7, 8, 0.5, 2)
         assert store.facts("c1") == full.facts
 
     def test_usage_and_costs_may_be_unknown(self, store: SQLiteStore):

@@ -270,7 +270,46 @@ def resolve_store_path(store_file: str | None) -> Path:
     return store_path() if store_file is None else Path(store_file).expanduser().absolute()
 
 
+keep_alive_option = click.option(
+    "--keep-alive",
+    type=click.FloatRange(0, 1_000),
+    default=0.0,
+    metavar="DOLLARS",
+    help="Spend up to this many dollars a day on requests that keep the cached prompts of paused "
+    "conversations alive, where that pays: Anthropic with an API key, never with a login. Off by "
+    "default.",
+)
 observe_option = click.option("--observe", is_flag=True, help="Measure, and change nothing.")
+_holdout_share_option = click.option(
+    "--holdout",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Send this share of conversations as they came, to compare the others with.",
+)
+_holdout_aa_option = click.option(
+    "--holdout-aa",
+    is_flag=True,
+    help="Draw the groups of --holdout and compact both: their difference is noise.",
+)
+
+
+def holdout_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a holdout; the command gets them as one value."""
+
+    @functools.wraps(command)
+    def with_holdout(*, holdout: float, holdout_aa: bool, **given: Any) -> None:
+        if holdout_aa and not holdout:
+            raise CommandError("--holdout-aa needs the share of the first group: --holdout 0.5.")
+        with require_server():
+            from ..proxy.server_options import HoldoutOptions  # lazily: it needs the server
+
+        command(holdout=HoldoutOptions(holdout, holdout_aa), **given)
+
+    return _holdout_share_option(_holdout_aa_option(with_holdout))
+
+
 deadline_option = click.option(
     "--deadline",
     type=click.FloatRange(0.01, 600),

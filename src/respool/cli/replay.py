@@ -28,7 +28,7 @@ from .options import json_option
     "policies",
     metavar="NAME",
     multiple=True,
-    help="Policy to compare: a preset, a TOML file of settings, mask-10, clear-100k, oracle, "
+    help="Policy to compare: a preset, a TOML file of settings, mask-10, clear-100k, cold, oracle, "
     "floor. May be repeated.",
 )
 @click.option(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..history.repeat_rates import ExcessRefetch, excess_refetch
+from ..replay.bill_sentences import COLUMNS, LEGEND, bill_sentences, cost_rows
 from ..replay.cost_breakdown import AGES
 from ..replay.policies import describe_policy
 from ..replay.result import (
@@ -65,6 +67,7 @@ def show_replay(replay: Replay, *, detail: bool = False) -> None:
         console.print()
         _show_spending(console, replay)
         _show_policies(console, replay, detail=detail)
+        _show_rest(console, replay, detail=detail)
         for line in (
             *_loop_lines(replay.loops, replay.totals[0].bill.cost),
             *(_reported_bill_lines(replay.sessions) if detail else ()),
@@ -298,7 +301,22 @@ def _refetch_lines(replay: Replay) -> Iterator[str]:
             f"While a copy stood: {_format_rate(again.standing, replay)}, "
             f"{_format_share(again.standing, again.whole)} of the others."
         )
-    yield "The agents saw all of it when they asked, so they may have asked without the cut."
+        if again.cells:
+            yield _describe_excess(excess_refetch(again.cells))
+    yield (
+        "The agents saw all of it when they asked, so they may have asked without the cut: here "
+        "the excess shows which results are cut, not what a cut does to an agent. Only requests "
+        "through the proxy show that."
+    )
+
+
+def _describe_excess(found: ExcessRefetch) -> str:
+    low, high = found.interval
+    return (
+        f"As often as whole results of the same kind and age were read again, that would be "
+        f"{found.expected:,.1f} times in place of {found.after_cut:,}: an excess of "
+        f"{found.excess:+,.1f} ({low:+,.1f} to {high:+,.1f})."
+    )
 
 
 def _format_rate(count: int, replay: Replay) -> str:
@@ -323,6 +341,34 @@ def _policy_cells(total: PolicyTotal, money: bool, wide: bool) -> dict[str, str]
         "breaks": f"{sum(total.breaks.values()):,}",
         "ms": f"{total.ms:.1f}",
     }
+
+
+# --- the rest of the bill -----------------------------------------------------------------------
+
+
+def _show_rest(console: Console, replay: Replay, *, detail: bool) -> None:
+    """Show what pauses, the head and cache misses cost, which respool changes only on request."""
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = bill_sentences(replay.cache)
+    if not lines:
+        return
+    console.print()
+    title = Text("The rest of the bill", style="bold")
+    console.print(title.append(" (told only; nothing of it is changed)", style="not bold"))
+    for line in lines:
+        console.print(escape_unprintable(line))
+    if not detail:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("sessions", overflow="fold", min_width=12)
+    for name in COLUMNS:
+        table.add_column("number" if name == "sessions" else name, justify="right", no_wrap=True)
+    for row in cost_rows(replay.cache):
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    console.print(Text(f"{LEGEND}.", style="dim"))
 
 
 # --- loops --------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from msgspec.structs import replace
 from .console import CommandError, pluralize
 from .options import (
     deadline_option,
+    holdout_options,
+    keep_alive_option,
     observe_option,
     policy_options,
     require_server,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.billing import RunTotals
     from ..proxy.log import CompactionSummary, LogEntry
-    from ..proxy.server_options import CompactionOptions
+    from ..proxy.server_options import CompactionOptions, HoldoutOptions
 
 EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
 EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
@@ -77,7 +79,9 @@ class _WarningCollector(logging.Handler):
 )
 @upstream_option("as for serve")
 @observe_option
+@holdout_options
 @deadline_option
+@keep_alive_option
 @click.option(
     "--no-mcp",
     is_flag=True,
@@ -86,12 +90,14 @@ class _WarningCollector(logging.Handler):
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @policy_options
 @click.pass_context
-def run(
+def run(  # noqa: PLR0913 - each is an option
     ctx: click.Context,
     *,
     upstreams: tuple[str, ...],
     observe: bool,
+    holdout: HoldoutOptions,
     deadline: float,
+    keep_alive: float,
     no_mcp: bool,
     command: tuple[str, ...],
     policy: Policy,
@@ -109,7 +115,13 @@ def run(
         from ..proxy.server import bind
         from ..proxy.server_options import CompactionOptions, ServerOptions
     _refuse_command(command[0])
-    options = CompactionOptions(policy=policy, observe=observe, deadline=deadline)
+    options = CompactionOptions(
+        policy=policy,
+        observe=observe,
+        deadline=deadline,
+        keep_alive=keep_alive,
+        holdout=holdout,
+    )
     with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
         with bind(ServerOptions(port=0)) as listening:
             launch = _Launch(command, upstreams, () if no_mcp or observe else _mcp_command())

@@ -18,6 +18,8 @@ from ..wire.base import FORMATS
 from .console import CommandError
 from .options import (
     deadline_option,
+    holdout_options,
+    keep_alive_option,
     observe_option,
     policy_options,
     require_server,
@@ -27,7 +29,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.app import App
-    from ..proxy.server_options import CompactionOptions, ServerOptions
+    from ..proxy.server_options import CompactionOptions, HoldoutOptions, ServerOptions
     from ..wire.base import FormatName
 
 _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this many
@@ -112,12 +114,14 @@ def _forward_only(
     help="All upstreams in one JSON file, as respool install writes it; --upstream is not used.",
 )
 @observe_option
+@holdout_options
 @click.option(
     "--shared-store",
     is_flag=True,
     help="Set this if other servers with the same store serve the same conversations.",
 )
 @deadline_option
+@keep_alive_option
 @click.option(
     "--text-for",
     "texts",
@@ -142,8 +146,10 @@ def serve(  # noqa: PLR0913 - each is an option
     upstreams: tuple[str, ...],
     upstreams_file: Path | None,
     observe: bool,
+    holdout: HoldoutOptions,
     shared_store: bool,
     deadline: float,
+    keep_alive: float,
     texts: tuple[FormatName, ...],
     quiet: bool,
     log_format: Literal["auto", "text", "json"],
@@ -182,8 +188,10 @@ def serve(  # noqa: PLR0913 - each is an option
             policy=policy,
             observe=observe,
             deadline=deadline,
+            keep_alive=keep_alive,
             text_formats=texts,
             shared_store=shared_store,
+            holdout=holdout,
         )
         click.echo("\n".join(start_lines(url, server, options)))
         serve_app(partial(build_app, server, options, quiet, log_format), listening)
@@ -207,8 +215,29 @@ def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> 
         *((f"{name} goes to", f"{one.origin}{one.prefix}") for name, one in going.items()),
         ("settings", describe_settings(options.policy)),
     )
+    kept = (
+        [f"Keep-alive pings may cost ${options.keep_alive:,.2f} a day, with API keys only."]
+        if options.keep_alive
+        else []
+    )
     mode = ["It only observes: requests are measured and not changed."] if options.observe else []
-    return [*(f"  {name:26}{value}" for name, value in rows), *mode, "Ctrl-C ends it."]
+    return [
+        *(f"  {name:26}{value}" for name, value in rows),
+        *mode,
+        *kept,
+        *holdout_lines(options.holdout),
+        "Ctrl-C ends it.",
+    ]
+
+
+def holdout_lines(holdout: HoldoutOptions) -> list[str]:
+    """A line on the holdout; none without one."""
+    share = f"{100 * holdout.share:g} % of conversations"
+    if not holdout.share:
+        return []
+    if holdout.is_aa:
+        return [f"A/A: {share} are one group, the rest the other; both are compacted."]
+    return [f"Held out: {share} are sent as they came; respool stats compares."]
 
 
 def describe_settings(policy: Policy) -> str:

@@ -7,9 +7,24 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
+from ..history.repeat_rates import ExcessRefetch, excess_refetch
 from ..pricing import format_dollars
+from ..store.base import RecordedBill
+from ..store.bill_statement import state_bill
+from ..store.comparison import (
+    ARM_NAMES,
+    MEASURE_NAMES,
+    HoldoutComparison,
+    MeasuredDifference,
+    compare_groups,
+    comparison_fields,
+    describe_comparison,
+    describe_excess,
+    describe_verdict,
+    excess_fields,
+)
 from ..store.periods import SHOWN_PERIODS, Period, last_periods, midnight
 from ..store.savings import (
     Saving,
@@ -19,11 +34,12 @@ from ..store.savings import (
     saving_of_total,
     state_saving,
 )
+from ..tools.switch_off import switch_off_line
 from .console import Table, pluralize, show
 from .options import json_option, open_recorded_store, store_option, to_json
 
 if TYPE_CHECKING:
-    from ..store import ConversationSummary, SQLiteStore
+    from ..store import ConversationSummary, DefinedTool, SQLiteStore
 
 NOTHING_RECORDED: Final = (
     "Nothing is recorded yet: start an agent with respool run -- claude, or point one at "
@@ -97,6 +113,64 @@ def savings_by_origin(
     return SavingsByOrigin(agents, projects, models)
 
 
+class Evidence(Struct, frozen=True):
+    """Comparisons of what is recorded: groups of a holdout, and refetches after a cut."""
+
+    comparisons: tuple[HoldoutComparison, ...] = ()
+    excess: ExcessRefetch = ExcessRefetch()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON."""
+        return {
+            "holdout": [comparison_fields(one) for one in self.comparisons],
+            "excess_refetch": excess_fields(self.excess),
+        }
+
+
+def read_evidence(store: SQLiteStore) -> Evidence:
+    """Comparisons of all that is recorded."""
+    units = store.holdout_units(None)
+    return Evidence(tuple(compare_groups(units)), excess_refetch(store.repeats(None)))
+
+
+def _show_evidence(evidence: Evidence) -> None:
+    """Print each comparison as a table, then excess refetch."""
+    for found in evidence.comparisons:
+        click.echo()
+        show(_comparison_table(found), "\n".join(describe_comparison(found)))
+    if evidence.excess.cut:
+        click.echo()
+        show(describe_excess(evidence.excess))
+
+
+def _comparison_table(found: HoldoutComparison) -> Table:
+    title = "A/A: both groups compacted" if found.is_aa else "Held out and compacted"
+    names = [ARM_NAMES[one].capitalize() for one in (found.control, found.other)]
+    columns = ("Per conversation", *names, "Difference", "95 % interval", "Says")
+    return Table(
+        title,
+        columns,
+        [
+            (
+                MEASURE_NAMES[one.measure],
+                *(_figure(one, value) for value in (one.control.mean, one.other.mean)),
+                _figure(one, one.difference),
+                f"{_figure(one, one.low)} to {_figure(one, one.high)}",
+                describe_verdict(one),
+            )
+            for one in found.measures
+        ],
+        numeric=frozenset(columns[1:5]),
+        no_wrap=frozenset(columns),
+    )
+
+
+def _figure(of: MeasuredDifference, value: float) -> str:
+    if of.measure != "cost":
+        return f"{value:,.2f}"
+    return f"-{format_dollars(-value)}" if value < 0 else format_dollars(value)
+
+
 def _sums(savings: Iterable[tuple[str, Saving]]) -> dict[str, Saving]:
     """Sums by name, the largest saving first."""
     found: dict[str, list[Saving]] = {}
@@ -121,12 +195,15 @@ def stats(period: Period, store_file: str | None, as_json: bool) -> None:
 
     Savings are what the same requests would have cost without respool, less what was paid, by
     reported usage and list prices: the dashboard's figures. Without an option: the last 7 days.
+    Groups of a holdout (serve --holdout) and refetches after a cut are compared over all that is
+    recorded.
     """
     spans = last_periods(period, datetime.now().date(), SHOWN_PERIODS[period])
     since = midnight(spans[0][0])
+    evidence = Evidence()
     with open_recorded_store(store_file) as store:
         if store is None:
-            rows, origins, every = [], SavingsByOrigin(), Saving()
+            rows, origins, every, bill = [], SavingsByOrigin(), Saving(), RecordedBill()
         else:
             rows = [
                 (start, saving_between(store, midnight(start), midnight(end)))
@@ -134,13 +211,18 @@ def stats(period: Period, store_file: str | None, as_json: bool) -> None:
             ]
             origins = savings_by_origin(store, since)
             every = saving_between(store, 0.0)
+            bill = store.bill(None, since=since, until=_END_OF_TIME)
+            evidence = read_evidence(store)
     total = add_savings(one for _, one in rows)
     if as_json:
-        click.echo(to_json(_to_json(period, rows, origins, total, every)))
+        figures = _to_json(period, rows, origins, total, every)
+        click.echo(to_json({**figures, "bill": _bill_json(bill), **evidence.to_dict()}))
     elif not every.requests:
         click.echo(NOTHING_RECORDED)
     else:
         _show(period, rows, origins, total=total, every=every)
+        _show_bill(bill)
+        _show_evidence(evidence)
 
 
 def _to_json(
@@ -157,6 +239,38 @@ def _to_json(
         "total": total.to_dict(),
         "all": every.to_dict(),
     }
+
+
+def _bill_json(bill: RecordedBill) -> dict[str, Any]:
+    tools = [
+        {**to_builtins(one), "off": switch_off_line(one.agent, one.name)} for one in bill.tools
+    ]
+    return {**to_builtins(bill), "tools": tools}
+
+
+def _show_bill(bill: RecordedBill) -> None:
+    """Print what the requests of the time cost besides their work, and the dearest unused tools."""
+    sentences = state_bill(bill)
+    if not sentences:
+        return
+    tables = [_tool_table(bill.tools[:_MAX_ROWS])] if bill.tools else []
+    click.echo()
+    show("\n".join(["Besides:", *sentences]), *tables)
+
+
+def _tool_table(tools: Sequence[DefinedTool]) -> Table:
+    columns = ("Never called", "Tokens", "Requests", "Switched off")
+    rows = [
+        (
+            one.name,
+            f"{one.tokens:,}",
+            f"{one.requests:,}",
+            switch_off_line(one.agent, one.name) or "not known",
+        )
+        for one in tools
+    ]
+    numeric = frozenset({"Tokens", "Requests"})
+    return Table("Tools", columns, rows, numeric=numeric, no_wrap=numeric)
 
 
 def _show(

@@ -273,7 +273,7 @@ def record_refetches(state: State, context: Context, first: int) -> None:
         if again is None:
             continue
         if again.cut is None:
-            refetches.repeated_requests += 1
+            refetches.repeats.append(again)
         else:
             refetches.found.append(_describe_refetch(state, context, again, again.cut))
             refetches.pins |= {ordinal}

@@ -27,7 +27,7 @@ from ..edits import (
 from ..facts import BreakpointMode, Facts
 from ..forecast.mentions import Mentions
 from ..history.ledger import Ledger
-from ..history.refetches import Refetch
+from ..history.refetches import Refetch, RepeatedRequest
 from ..limits import HeldMedia, LimitKind, RequestLimits, limits_for
 from ..markers import Mimicry, append_advice, reference
 from ..pricing import Rates
@@ -455,11 +455,16 @@ class RefetchLog(Struct):
     fetched_back: dict[str, int] = field(default_factory=dict[str, int])  # text -> last exchange
     found: list[Refetch] = field(default_factory=list[Refetch])  # after a cut
     pins: frozenset[int] = frozenset()  # the exchanges among them that stay
-    repeated_requests: int = 0  # exchanges that asked again for what was still there
+    repeats: list[RepeatedRequest] = field(default_factory=list[RepeatedRequest])  # of whole ones
 
     def copy(self) -> RefetchLog:
         """Return a log that can grow apart from this one."""
-        return replace(self, fetched_back=self.fetched_back.copy(), found=self.found.copy())
+        return replace(
+            self,
+            fetched_back=self.fetched_back.copy(),
+            found=self.found.copy(),
+            repeats=self.repeats.copy(),
+        )
 
 
 class Analysis(Struct):

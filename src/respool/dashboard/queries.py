@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
+from ..history.repeat_rates import excess_refetch
 from ..plugins import pass_name
 from ..policy import NAMES, Policy
 from ..store import (
@@ -31,8 +32,11 @@ from ..store import (
     UnclearName,
     resolve_name,
 )
+from ..store.bill_statement import state_bill
+from ..store.comparison import compare_groups, comparison_fields, excess_fields
 from ..store.periods import SHOWN_PERIODS, last_periods, midnight
 from ..store.savings import add_savings, describe_saving, saving_of_total, state_record
+from ..tools.switch_off import switch_off_line
 
 MAX_ROW_ID: Final = 2**63 - 1  # max row id
 _MAX_FIELDS: Final = 16
@@ -210,13 +214,14 @@ _PAGE_SIZE: Final = 50
 _MAX_PAGE_SIZE: Final = 200
 _MAX_REQUESTS: Final = 500  # requests of a conversation per page
 _MAX_NOTABLE: Final = 100
-_PRIVATE_FIELDS: Final = ("owner", "terms", "edits", "prefix", "parent", "facts")
+_PRIVATE_FIELDS: Final = ("owner", "terms", "edits", "prefix", "parent", "facts", "unit", "repeats")
 _MAX_TEXT_CHARS: Final = 400_000  # max characters of one text
 _SLOTS_PER_DAY: Final = 48  # of a chosen day
 _END_OF_TIME: Final = 4e11  # seconds since 1970
 _ORIGINS: Final = ("agent", "project", "model")
 _MAX_CHOICES: Final = 100  # agents, projects or models that are listed
 _MAX_EXPORTED: Final = 100_000  # requests
+_EVIDENCE_SECONDS: Final = 60.0
 
 
 class StoreHealth(Struct, frozen=True, kw_only=True):
@@ -285,6 +290,7 @@ class DashboardQueries:
         self._store = store
         self._proxy = proxy
         self._clock = clock
+        self._evidence: tuple[float, dict[str, Any]] | None = None  # when it was read
         self.endpoints: Mapping[str, Callable[[Query], Any]] = {
             "overview": self.overview,
             "conversations": self.conversations,
@@ -294,6 +300,8 @@ class DashboardQueries:
             "notable": self.notable,
             "origins": self.origins,
             "tables": self.tables,
+            "bill": self.bill,
+            "evidence": self.evidence,
             "settings": self.settings,
         }
 
@@ -423,6 +431,37 @@ class DashboardQueries:
             for name in _ORIGINS
         }
         return {"period": period, "since": spans[0][0].isoformat(), "periods": rows, **named}
+
+    def bill(self, query: Query) -> dict[str, Any]:
+        """What the head, pauses, misses and keep-alive pings cost, and tools never called."""
+        since, until, _ = self._time_range(query)
+        found = self._store.bill(None, since=since, until=until)
+        tools = [
+            {**msgspec.to_builtins(one), "off": switch_off_line(one.agent, one.name)}
+            for one in found.tools[:_MAX_CHOICES]
+        ]
+        return {
+            "sentences": state_bill(found),
+            "bill": {**msgspec.to_builtins(found), "tools": tools},
+        }
+
+    def evidence(self, _query: Query) -> dict[str, Any]:
+        """Groups of a holdout compared, and refetches after a cut, over all that is recorded.
+
+        The page asks every few seconds, and this reads all records: it is read once a minute.
+        """
+        now = self._clock()
+        if self._evidence is None or not 0 <= now - self._evidence[0] < _EVIDENCE_SECONDS:
+            self._evidence = now, self._read_evidence()
+        return self._evidence[1]
+
+    def _read_evidence(self) -> dict[str, Any]:
+        return {
+            "holdout": [
+                comparison_fields(one) for one in compare_groups(self._store.holdout_units(None))
+            ],
+            "excess_refetch": excess_fields(excess_refetch(self._store.repeats(None))),
+        }
 
     def export(self, query: Query) -> bytes:
         """CSV of all requests that the filters name, the latest first."""

@@ -17,7 +17,7 @@ import msgspec
 from ..dashboard.http_api import Dashboard
 from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyControl, ProxyStatus
 from ..plugins import installed_version
-from ..store import Retention, SQLiteStore, Store, StoreUnavailable, store_path
+from ..store import KeepAliveEvent, Retention, SQLiteStore, Store, StoreUnavailable, store_path
 from .asgi import (
     ProxyError,
     Receive,
@@ -50,14 +50,23 @@ from .compactor import Compactor, Mode
 from .compress import COMPRESS, GUARDRAIL, BorrowedRecorder, CompressEndpoints, in_place
 from .decide import Decider
 from .forward import ClientClosed, Downstream, Exchange, Forwarder
+from .keep_alive import KeepAlive
 from .log import Log, LogEntry, entry_for, finish, log_nothing, log_to_all
-from .metrics import BREAKER_OPEN, CONTENT_TYPE, DROPPED_RECORDS, STORE_USABLE, Metrics
+from .metrics import (
+    BREAKER_OPEN,
+    CONTENT_TYPE,
+    DROPPED_RECORDS,
+    KEEP_ALIVE,
+    KEEP_ALIVE_DOLLARS,
+    STORE_USABLE,
+    Metrics,
+)
 from .middleware import Middleware, PassThrough
 from .provenance import Launch
 from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
 from .router import Route, route_of, select_upstream
-from .server_options import CompactionOptions, ServerOptions, Upstream, validated
+from .server_options import CompactionOptions, HoldoutOptions, ServerOptions, Upstream, validated
 from .tracing import span_exporter
 
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -94,6 +103,7 @@ class App:
         *,
         on_stop: Callable[[], Awaitable[None]] | None = None,
         on_close: Callable[[], None] | None = None,
+        keep_alive: KeepAlive | None = None,
     ) -> None:
         self.options = validated(options)
         self._middleware = PassThrough() if middleware is None else middleware
@@ -102,7 +112,8 @@ class App:
         self._on_stop = on_stop  # called first
         self._on_close = on_close  # called last
         self._client = Client(options.upstreams.configured(), options.limits)
-        self._forwarder = Forwarder(self._client, self._middleware, options.limits)
+        self._keep_alive = keep_alive  # None: no pings
+        self._forwarder = Forwarder(self._client, self._middleware, options.limits, keep_alive)
         self._is_started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,9 +129,13 @@ class App:
             self._is_started = True
             await self._client.open()
             await self._middleware.start()
+            if self._keep_alive is not None:
+                self._keep_alive.start(self._client)
 
     async def stop(self) -> None:
         """Close everything; no request is open any more."""
+        if self._keep_alive is not None:
+            await self._keep_alive.stop()
         if self._on_stop is not None:
             await self._on_stop()
         await self._middleware.stop()
@@ -281,7 +296,8 @@ def build_app(
         Compactor(
             Decider(in_place(options.policy), store, shared_store=options.shared_store),
             BorrowedRecorder(store, listener),
-            options,
+            # A gateway sends the request itself: what it does with the answer is not seen.
+            msgspec.structs.replace(options, holdout=HoldoutOptions()),
             salt=store.provisional_salt,
         ),
         server.limits,
@@ -295,13 +311,17 @@ def build_app(
         ORIGINALS: OriginalsEndpoint(store, store.provisional_salt),
     }
 
-    def count(entry: LogEntry) -> None:
-        metrics.count(entry)
-        health.update(metrics)
-
-    logs = log_to_all(log, count, *([spans] if spans else []))
+    logs = log_to_all(log, _count_into(metrics, health), *([spans] if spans else []))
     on_close = spans.close if spans else None
-    return App(server, compactor, endpoints, logs, on_stop=gateways.stop, on_close=on_close)
+    return App(
+        server,
+        compactor,
+        endpoints,
+        logs,
+        on_stop=gateways.stop,
+        on_close=on_close,
+        keep_alive=_keep_alive(options.keep_alive, compactor, store, metrics),
+    )
 
 
 def _tune_interpreter() -> None:
@@ -320,6 +340,36 @@ def _open(store: SQLiteStore) -> None:
         store.salt()
     except StoreUnavailable as error:
         _log.warning("%s Until it can be, requests are sent as they came.", error)
+
+
+def _count_into(metrics: Metrics, health: HealthEndpoint) -> Log:
+    """A log that counts every request."""
+
+    def count(entry: LogEntry) -> None:
+        metrics.count(entry)
+        health.update(metrics)
+
+    return count
+
+
+def _keep_alive(
+    budget: float, compactor: Compactor, store: SQLiteStore, metrics: Metrics
+) -> KeepAlive | None:
+    """Keep-alive pings within a budget; None: there is no budget."""
+    if budget <= 0:
+        return None
+
+    def count(event: KeepAliveEvent) -> None:
+        metrics.add(KEEP_ALIVE, event.kind)
+        metrics.add(KEEP_ALIVE_DOLLARS, "paid" if event.kind == "ping" else "saved", by=event.money)
+
+    return KeepAlive(
+        budget,
+        store,
+        note_alive=compactor.note_alive,
+        is_on=lambda: compactor.mode != "pause",
+        on_event=count,
+    )
 
 
 def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions) -> ProxyStatus:

@@ -130,6 +130,50 @@ def _write_rate(usage: Usage, terms: CacheTerms) -> float:
     return (_prompt(usage, terms) - usage.cache_read * terms.read) / fresh
 
 
+# --- what is paid besides ----------------------------------------------------------------------
+
+_NOISE: Final = 0.05  # of an expected prefix: a smaller gap is an error of the count
+
+
+class CacheLoss(Struct, frozen=True, gc=False):
+    """What a request paid for its head, and for prefixes that the cache had held; in dollars."""
+
+    head_cost: float | None = None  # None: no price is listed
+    expired: int = 0  # tokens
+    expired_cost: float | None = None
+    missed: int = 0  # tokens
+    missed_cost: float | None = None
+
+
+def cache_loss(
+    usage: Usage, sizes: Sizes, terms: CacheTerms, *, head: int, moment: str
+) -> CacheLoss:
+    """Price a request's head, and the part of its parent that was written again.
+
+    It had expired if the cache was cold, and was missed if it was warm. New edits, and another
+    model or other tools, explain themselves and count as neither.
+    """
+    sent = sizes.after
+    if not sent or not usage.prompt or terms.cache == "none":
+        return CacheLoss()
+    scale = usage.prompt / sent
+    a_token = None if terms.dollars is None else terms.dollars / _MILLION
+    rate = _write_rate(usage, terms)
+    in_head = min(usage.prompt, head * scale)
+    read = min(usage.cache_read, in_head)
+    head_cost = None if a_token is None else (read * terms.read + (in_head - read) * rate) * a_token
+    prefix = max(0.0, min(sent, sent - (sizes.before - sizes.parent))) * scale
+    lost = max(0, round(prefix - usage.cache_read)) if sizes.parent else 0
+    if lost <= _NOISE * prefix or prefix < terms.minimum:
+        return CacheLoss(head_cost)
+    cost = None if a_token is None else lost * (rate - terms.read) * a_token
+    if moment == "cold":
+        return CacheLoss(head_cost, expired=lost, expired_cost=cost)
+    if moment or sizes.is_epoch or not sizes.is_warm:
+        return CacheLoss(head_cost)
+    return CacheLoss(head_cost, missed=lost, missed_cost=cost)
+
+
 # --- calibration -------------------------------------------------------------------------------
 
 MAX_MODELS: Final = 256  # of which samples are kept, the most recently used

@@ -22,6 +22,7 @@ from .auth import is_signed, owner_of
 from .breaker import CircuitBreaker, Permit
 from .conversation import session_id
 from .decide import AS_THEY_CAME, BYPASSED, LEFT_ALONE, OBSERVED, PAUSED, SIGNED, Decider
+from .holdout import draw_arm
 from .log import CompactionSummary, Outcome
 from .middleware import (
     FALLBACK_REASONS,
@@ -126,11 +127,14 @@ class Compactor:
     async def request_parsed(self, request: ParsedRequest) -> InFlight:
         """Decide what is sent upstream."""
         started, mode = time.monotonic(), self.mode
-        decider = self._observer if mode == "observe" else self._decider
         kept = BYPASSED if _is_bypassed(request.headers) else PAUSED if mode == "pause" else ""
         inner = _unwrapped(request)
         request = self._identified(request if inner is None else replace(request, body=inner))
         signed = is_signed(request.headers, request.query)
+        can_differ = mode == "compact" and not kept and not signed
+        request = await self._assigned(request, can_differ=can_differ)
+        is_observed = mode == "observe" or request.arm == "held-out"
+        decider = self._observer if is_observed else self._decider
         permit = None if kept or signed else self.breaker.acquire()
         try:
             if signed:
@@ -152,7 +156,7 @@ class Compactor:
             milliseconds=took,
             permit=permit,
             is_wrapped=inner is not None,
-            is_observed=mode == "observe",
+            is_observed=is_observed,
         )
         if flight.is_observed and self._has_acted and self._observer is not self._decider:
             await self._note_observed(flight)
@@ -174,6 +178,20 @@ class Compactor:
         owner = owner_of(request.headers, request.query.encode(), self._salt())
         session = session_id(request.headers, None, owner)
         return replace(request, owner=owner, session=session, time=self._clock())
+
+    async def _assigned(self, request: ParsedRequest, *, can_differ: bool) -> ParsedRequest:
+        """A request with its unit and arm of the holdout.
+
+        It has no arm if all are treated alike. If it cannot be read, it has no unit either.
+        """
+        if not self._options.holdout.share:
+            return request
+        try:
+            unit = await self._run(self._decider.unit_of, request)
+        except Exception:  # noqa: BLE001 - law 9: a fault of respool fails no request
+            return request  # reported by the decision, which reads it again
+        arm = draw_arm(unit, self._salt(), self._options.holdout) if can_differ else ""
+        return replace(request, unit=unit, arm=arm)
 
     def _prepared(self, flight: InFlight) -> InFlight:
         """A flight with all that is sent: body, headers and summary."""
@@ -456,6 +474,11 @@ class Compactor:
         if flight.rejected_permit is not None:
             self.breaker.fail(flight.rejected_permit, f"a projection was refused: {status}")
         self._fallback_executor.submit(self._decider.leave_alone(flight.decision, owner))
+
+    def note_alive(self, flight: InFlight, time: float) -> None:
+        """A keep-alive ping has read the cached prompt of a request at this time."""
+        request = replace(flight.request, time=time)
+        self._decider_of(flight).note_accepted(request, flight.decision)
 
     def chunk_sent(self, flight: InFlight, chunk: bytes) -> None:
         """Read the next bytes of the response."""

@@ -63,6 +63,8 @@ class Conversation(Struct):
     recorded_edition: int = 0  # the last edition of which all edits are recorded
     evaluated: tuple[int, int] = (0, 0)  # the last evaluation whose waiting offers are counted
     waiting: tuple[int, int] = (0, 0)  # offers that waited then, and their tokens
+    defined_on: str = ""  # the terms whose tool definitions are recorded
+    called: set[str] = field(default_factory=set[str])  # tools whose call is recorded
     recorded_until: int = 0  # the number of the store's last record whose edits are among them
 
     def new_edits(self, edits: tuple[Edit, ...], edition: int) -> tuple[Edit, ...]:

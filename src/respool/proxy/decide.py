@@ -7,7 +7,7 @@ is returned; if they cannot be stored, no new edit is made.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Event
 from typing import Final, TypeVar
 
@@ -31,6 +31,7 @@ from .cache_state import (
     window_fact,
 )
 from .conversation import Conversation, Conversations, StoreGuard, Turn, conversation_id, edit_key
+from .holdout import inherited_unit
 from .lineage import ParentRequest, parent_prefix
 from .middleware import NO_FACTS, Decision, Findings, ParsedRequest, RequestIdentity
 from .provenance import Launch
@@ -179,6 +180,20 @@ class Decider:
         self._note_original(turn)
         return self._original(turn, reason, without_reasoning=True)
 
+    def unit_of(self, request: ParsedRequest) -> str:
+        """The unit of a holdout that a request belongs to; empty: none.
+
+        Sub-agents name the same session. Forks and resumed sessions share ancestors, whose unit
+        they inherit. The first request is no such ancestor: sessions may open with the same words.
+        """
+        turn = self._turn(request)
+        known, boundaries = turn.conversation, turn.history.boundaries()
+        self._parent(turn, boundaries)  # loads the recorded requests
+        earlier = boundaries[1:][-1 - MAX_LOOKBACK_REQUESTS :]
+        sent = (known.lineage.accepted.get(prefix) for prefix in earlier)
+        units = [None if one is None else one.unit for one in sent]
+        return inherited_unit(units, turn.session() or known.id)
+
     # --- what becomes of them --------------------------------------------------------------
 
     def note_accepted(self, request: ParsedRequest, decision: Decision) -> None:
@@ -196,6 +211,7 @@ class Decider:
             size=decision.tokens_before,
             epochs=decision.epochs,
             output=decision.identity.output,
+            unit=request.unit,
         )
         if decision.identity.prefix:
             known.lineage.note_accepted(decision.identity.prefix, latest, decision.identity.parent)
@@ -415,11 +431,15 @@ class Decider:
             edition=folded.edition,
             dropped=_dropped(folded, new),
             calls=_calls(folded, new),
+            head=folded.head_tokens,
+            tools=_new_tools(turn, folded),
+            called=_new_calls(turn.conversation, folded),
             findings=Findings(
                 repairs=repairs,
                 failures=folded.failures,
                 refetched=_observed(lambda: tuple(map(_refetched, folded.last_refetched()))),
                 loops=_observed(lambda: tuple(folded.last_loops())),
+                repeats=_observed(folded.repeat_cells),
             ),
         )
 
@@ -528,7 +548,8 @@ class Decider:
         identity = self._identity(turn, history.prefix, boundaries)
         # Another server may have sent edits whose record is not written yet.
         is_doubted = known.is_edited or self._shared_store or parent.is_lost or without_reasoning
-        if is_doubted and history.is_bound:
+        was_unchanged = not without_reasoning and _was_always_unchanged(boundaries, facts)
+        if is_doubted and history.is_bound and not was_unchanged:
             until = self._signed_until(turn, without_reasoning)
             folded = self._session.fold_original(history, until)
             changed, _ = self._session.project(folded, request.body)
@@ -597,6 +618,12 @@ def _was_sent_unchanged(folded: FoldedRequest, seen: _Known) -> bool:
     return folded.is_bound and skipped
 
 
+def _was_always_unchanged(boundaries: Sequence[bytes], facts: Facts) -> bool:
+    """True if the originals of all earlier requests of a bound history were sent."""
+    unchanged = facts.skipped & facts.changed
+    return all(prefix.hex() in unchanged for prefix in boundaries[:-1])
+
+
 def _surely_fits(turn: Turn) -> bool:
     """True if the original surely fits the context window."""
     listed = turn.history.pricing.window
@@ -650,6 +677,24 @@ def _waiting(known: Conversation, folded: FoldedRequest) -> tuple[int, int]:
         offers, tokens = _observed(lambda: folded.waiting) or (0, 0)
         known.evaluated, known.waiting = folded.evaluated, (offers, tokens)
     return known.waiting
+
+
+def _new_tools(turn: Turn, folded: FoldedRequest) -> dict[str, int]:
+    """The tokens of the tool definitions, once for each model and set of tools."""
+    known, terms = turn.conversation, turn.history.terms()
+    if known.defined_on == terms:
+        return {}
+    known.defined_on = terms
+    found = _observed(lambda: tuple(folded.definition_sizes().items()))
+    return {name[:_MAX_NAME_CHARS]: tokens for name, tokens in found}
+
+
+def _new_calls(known: Conversation, folded: FoldedRequest) -> tuple[str, ...]:
+    """The tools that no earlier request of the conversation had called."""
+    found = _observed(lambda: tuple(folded.called_tools()))
+    new = {name[:_MAX_NAME_CHARS] for name in found} - known.called
+    known.called |= new
+    return tuple(sorted(new))
 
 
 def _refetched(one: Refetch) -> RefetchedResult:

@@ -14,6 +14,7 @@ from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstre
 from .auth import is_signed
 from .client import CLIENT_ERRORS, NO_BODY, Client, ConnectionProblem, RequestBody, upstream_address
 from .decoders import BodyTooLarge, UndecodableBody, decode_body, decode_in_thread
+from .keep_alive import KeepAlive, Ping
 from .log import LogEntry, Outcome
 from .middleware import (
     UNCLEAR_STATUSES,
@@ -161,6 +162,7 @@ class Exchange(msgspec.Struct):
     entry: LogEntry
     body: RequestBody = NO_BODY
     flight: InFlight | None = None  # None: the middleware does not see it
+    ping: Ping | None = None  # by which its cached prefix can be kept alive
 
     def release(self, share: BodyShare) -> None:
         """Drop the bodies: the response may take minutes, and nobody needs them any more."""
@@ -173,9 +175,16 @@ class Exchange(msgspec.Struct):
 class Forwarder:
     """Sends requests upstream and relays their responses."""
 
-    def __init__(self, client: Client, middleware: Middleware, limits: TransferLimits) -> None:
+    def __init__(
+        self,
+        client: Client,
+        middleware: Middleware,
+        limits: TransferLimits,
+        keep_alive: KeepAlive | None = None,
+    ) -> None:
         self._client = client
         self._middleware = middleware
+        self._keep_alive = keep_alive  # None: no pings
         self._limits = limits
         self._budget = BodyBudget(limits.total_bytes)
 
@@ -190,12 +199,25 @@ class Forwarder:
             downstream.watch()
             if reads:
                 await self._decide(exchange, share)
-            attempts = _ATTEMPTS
-            while not await self._attempt(exchange, share, is_last=attempts == 1):
-                attempts -= 1
+            await self._attempt_all(exchange, share)
         finally:
             share.release()
             downstream.unwatch()
+
+    async def _attempt_all(self, exchange: Exchange, share: BodyShare) -> None:
+        """Send a request until the middleware replaces it no more."""
+        flight, keep_alive = exchange.flight, self._keep_alive
+        if flight is not None and keep_alive is not None:
+            keep_alive.request_began(flight)
+        is_complete = False
+        try:
+            attempts = _ATTEMPTS
+            while not await self._attempt(exchange, share, is_last=attempts == 1):
+                attempts -= 1
+            is_complete = True
+        finally:
+            if flight is not None and keep_alive is not None:
+                keep_alive.request_ended(flight, exchange.ping, complete=is_complete)
 
     async def _decide(self, exchange: Exchange, share: BodyShare) -> None:
         """Let the middleware decide on a request, if its body can be read."""
@@ -259,6 +281,7 @@ class Forwarder:
                     retry, read_ahead = await self._judge(flight, response, entry)
                 if retry is None:
                     added = () if flight is None else flight.response_headers
+                    exchange.ping = self._ping_of(exchange)
                     exchange.release(share)
                     await relay(
                         response,
@@ -289,6 +312,16 @@ class Forwarder:
         if retry is not None:
             exchange.flight, entry.compaction = retry, retry.summary
         return retry is None
+
+    def _ping_of(self, exchange: Exchange) -> Ping | None:
+        """The keep-alive ping of a request, while its body is held."""
+        if self._keep_alive is None or exchange.flight is None:
+            return None
+        try:
+            return self._keep_alive.candidate(exchange.flight, exchange.request, exchange.upstream)
+        except Exception as error:  # noqa: BLE001 - law 9: the response is forwarded as it came
+            exchange.entry.note = f"keep-alive failed: {type(error).__name__}"
+            return None
 
     async def _send(self, exchange: Exchange) -> aiohttp.ClientResponse:
         """Send the request; returns the response, whose body is still to be read."""

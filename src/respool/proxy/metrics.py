@@ -101,6 +101,16 @@ BYTES: Final = _counter("respool_bytes_total", "Bytes of bodies.", direction=("u
 DROPPED_RECORDS: Final = _counter(
     "respool_records_dropped_total", "Records that could not be written."
 )
+KEEP_ALIVE: Final = _counter(
+    "respool_keep_alive_total",
+    "Keep-alive pings, and requests that found what they had kept.",
+    kind=("ping", "hit"),
+)
+KEEP_ALIVE_DOLLARS: Final = _counter(
+    "respool_keep_alive_dollars_total",
+    "Dollars that keep-alive pings cost and saved.",
+    kind=("paid", "saved"),
+)
 COMPACTION_SECONDS: Final = Metric(
     "respool_compaction_seconds", "histogram", "Time that respool took.", bounds=_SHORT
 )
@@ -125,6 +135,8 @@ METRICS: Final = (
     USAGE,
     BYTES,
     DROPPED_RECORDS,
+    KEEP_ALIVE,
+    KEEP_ALIVE_DOLLARS,
     COMPACTION_SECONDS,
     FIRST_BYTE_SECONDS,
     BREAKER_OPEN,

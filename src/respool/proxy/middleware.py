@@ -12,9 +12,9 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from ..edits import Edit
-from ..engine import FormatName, Repair
+from ..engine import FormatName, Repair, RepeatCell
 from ..facts import BreakpointMode, Facts
-from ..store import RefetchedResult, RejectedRequest, SentRequest
+from ..store import Arm, RefetchedResult, RejectedRequest, SentRequest
 from .asgi import Headers
 from .breaker import Permit
 from .log import CompactionSummary, Outcome
@@ -59,6 +59,8 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     owner: str = ""  # a salted hash of the API key
     time: float = 0.0  # when it came, in seconds since 1970
     session: str | None = None  # the client's own session id, hashed
+    arm: Arm = ""  # of a holdout; empty: it takes no part
+    unit: str = ""  # that was drawn for it
 
     @property
     def is_count(self) -> bool:
@@ -89,6 +91,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     failures: Mapping[str, str] = {}  # by pass
     refetched: tuple[RefetchedResult, ...] = ()  # results that bring again what was taken out
     loops: tuple[str, ...] = ()  # loops that the latest results show, a sentence or two each
+    repeats: tuple[RepeatCell, ...] = ()  # results that are sent, and those requested again
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +116,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     edition: int = 0  # the same number for the very same edits; 0: not known
     dropped: Mapping[str, str] = {}  # by place: references of what new edits removed
     calls: Mapping[str, tuple[str, str]] = {}  # by place: tool and target that new edits changed
+    head: int = 0  # tokens of system prompt and tool definitions
+    tools: Mapping[str, int] = {}  # tokens of definitions that are new in the conversation
+    called: tuple[str, ...] = ()  # tools that are called for the first time in the conversation
     findings: Findings = Findings()
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Any, Final, cast
 
-from msgspec import json
+from msgspec import json, structs
 
 from ..edits import Edit, Replace
 from ..engine import Session
@@ -23,7 +23,15 @@ from ..pricing import CacheTerms, priced, terms_for
 from ..store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store
 from ..store.savings import max_scale
 from ..tools import Tool, Tools
-from .billing import Calibrations, RequestCost, Sizes, cost_of, observed_cost
+from .billing import (
+    CacheLoss,
+    Calibrations,
+    RequestCost,
+    Sizes,
+    cache_loss,
+    cost_of,
+    observed_cost,
+)
 from .decide import AS_THEY_CAME
 from .middleware import NO_FACTS, Decision, ErrorResponse, InFlight, ParsedRequest
 from .router import CLOUD_PATHS
@@ -122,7 +130,7 @@ class Recorder:
 
     def _record(self, flight: InFlight, facts: Facts) -> RequestRecord:
         request, decision = flight.request, flight.decision
-        cost = self._cost(flight)
+        cost, loss = self._cost(flight)
         is_original = decision.kind == "original" or flight.is_observed
         return RequestRecord(
             id=next(self._ids),
@@ -164,14 +172,24 @@ class Recorder:
             sent_as="original" if is_original else "projection",
             prefix=decision.identity.prefix if 0 < flight.status < 400 else "",
             parent=decision.identity.parent,
+            head_cost=loss.head_cost,
+            expired=loss.expired,
+            expired_cost=loss.expired_cost,
+            missed=loss.missed,
+            missed_cost=loss.missed_cost,
+            tools=dict(decision.tools),
+            called=decision.called,
+            arm=request.arm,
+            unit=request.unit,
+            repeats=decision.findings.repeats,
             facts=facts,
         )
 
-    def _cost(self, flight: InFlight) -> RequestCost | None:
+    def _cost(self, flight: InFlight) -> tuple[RequestCost | None, CacheLoss]:
         usage, decision = flight.response.usage, flight.decision
         format, parent = flight.request.format, decision.identity.parent_request
         if usage is None:
-            return None
+            return None, CacheLoss()
         if decision.kind == "projection":
             is_observed = flight.is_observed
             sent = decision.tokens_before if is_observed else decision.tokens_after
@@ -192,7 +210,11 @@ class Recorder:
         )
         if decision.kind == "original":
             sizes = Sizes(0, 0)  # it cost what it would have cost
-        return (observed_cost if flight.is_observed else cost_of)(usage, sizes, terms)
+        cost = (observed_cost if flight.is_observed else cost_of)(usage, sizes, terms)
+        if flight.is_observed:
+            sizes = structs.replace(sizes, after=sizes.before, is_epoch=False)
+        loss = cache_loss(usage, sizes, terms, head=decision.head, moment=decision.moment)
+        return cost, loss
 
 
 def _terms(flight: InFlight, format: str) -> CacheTerms:

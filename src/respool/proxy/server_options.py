@@ -235,6 +235,17 @@ def _is_token(token: str) -> bool:
     return len(token) >= _MIN_TOKEN_CHARS and plain.isascii() and plain.isalnum()
 
 
+class HoldoutOptions(msgspec.Struct, frozen=True):
+    """The share of conversations that is sent as it came; 0: no experiment."""
+
+    share: float = 0.0
+    is_aa: bool = False  # both groups are compacted: the difference between them is noise
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise StartupError(f"A holdout is a share from 0 to below 1; not {self.share!r}.")
+
+
 class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The policy, and the time that compaction may take."""
 
@@ -245,6 +256,8 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 3.0
     threads: int = 4  # that compact in parallel
     text_formats: tuple[FormatName, ...] = ()  # whose upstreams refuse calls: rendered as text
+    keep_alive: float = 0.0  # dollars a day for keep-alive pings; 0: none are sent
     shared_store: bool = False  # other servers with the same store serve the same conversations
     agent: str = ""  # that this proxy was started for; empty: any
     project: str = ""  # the folder in which that works
+    holdout: HoldoutOptions = HoldoutOptions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -16,8 +16,9 @@ from ..compaction.projection import project
 from ..compaction.state import State
 from ..edits import TIDIED, Advise
 from ..engine import FoldedRequest, edits_in_force, extend_fold, prefix_hash
-from ..errors import PolicyError, closest_match, join_names
+from ..errors import MAX_VALUE, PolicyError, closest_match, join_names
 from ..facts import MAX_LOOKBACK_REQUESTS, Facts
+from ..history.repeat_rates import RepeatCell, add_cells
 from ..policy import PRESETS, Policy
 from ..providers.bound_reasoning import binding_of
 from ..transcript import Part
@@ -29,18 +30,19 @@ from .recording import Recording
 from .result import RefetchCounts
 
 _NO_FACTS = Facts()
-NONE, ORACLE, FLOOR = "none", "oracle", "floor"
+NONE, ORACLE, FLOOR, COLD = "none", "oracle", "floor", "cold"
 DEFAULT_POLICIES = (NONE, "safe", "mask-10", "clear-100k", FLOOR)
 POLICY_NAMES_HELP = (
     f"none, a preset of respool's ({join_names(PRESETS)}), mask-N (all results but the last N are "
     "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
-    "cleared; K is 3), oracle, floor, or a TOML file of settings"
+    "cleared; K is 3), cold, oracle, floor, or a TOML file of settings"
 )
 _DESCRIPTIONS = {
     NONE: "as it was sent",
     "safe": "respool itself",
     "lean": "respool, which also cuts what just came",
     "tight": "the same, under a budget",
+    COLD: "respool, only when a pause has emptied the cache",
     "codetether": "as the agent codetether does it",
     "clark": "as the agent clark does it",
     "rfc013": "as RFC 013 does it",
@@ -51,6 +53,8 @@ _DESCRIPTIONS = {
 _MASK = re.compile(r"mask-(\d{1,6})")
 _CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
 _DEFAULT_KEEP = 3
+# Nothing is due but at a free moment, and nothing is shaped on arrival.
+_COLD_SETTINGS: Mapping[str, object] = {"reevaluate_tokens": MAX_VALUE, "keep_messages": 1}
 
 
 class ActiveEdit(Struct, frozen=True, gc=False):
@@ -347,12 +351,14 @@ class ProjectionSender:
         self.facts = _NO_FACTS  # all facts until now
         self._changed: dict[int, JSON] = {}  # source message -> its replacement
         self._rows: list[int | None] = []  # the source of each message of the last request
+        self._cells: tuple[RepeatCell, ...] = ()  # of all requests until now
 
     def send(self, request: int) -> Sequence[JSON]:
         """Return the projection of one request."""
         messages = self._recording.request(request)
         self._fold(request, messages)
         assert self._folded is not None
+        self._cells = add_cells((*self._cells, *self._folded.repeat_cells()))
         pieces, _ = project(self._folded.body, self._folded.state, self._folded.context)
         sent: list[JSON] = []
         self._rows = []
@@ -457,9 +463,10 @@ class ProjectionSender:
         return RefetchCounts(
             after_cut=len(state.refetches.found),
             tokens=sum(one.tokens for one in state.refetches.found),
-            standing=state.refetches.repeated_requests,
+            standing=len(state.refetches.repeats),
             cut=cut,
             whole=len(state.transcript.results) - cut,
+            cells=self._cells,
         )
 
 
@@ -507,8 +514,10 @@ def describe_policy(name: str) -> str:
 def _policy_settings(name: str) -> Policy:
     if name in PRESETS:
         return Policy.preset(name)
+    if name == COLD:
+        return Policy().with_values(_COLD_SETTINGS, "policy cold")
     if name.endswith(".toml"):
         return Policy.from_toml(Path(name))
-    near = closest_match(name, (*PRESETS, *DEFAULT_POLICIES, ORACLE))
+    near = closest_match(name, (*PRESETS, *DEFAULT_POLICIES, ORACLE, COLD))
     hint = f" Did you mean {near}?" if near else ""
     raise PolicyError(f"There is no policy {name!r}.{hint} A policy is {POLICY_NAMES_HELP}.")

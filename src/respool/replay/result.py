@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..history.repeat_rates import RepeatCell
 from ..pricing import Calibration, Growth
 
 
@@ -71,6 +72,7 @@ class RefetchCounts(Struct, frozen=True):
     standing: int = 0  # an intact copy was in the projection
     cut: int = 0  # results cut at the end of the session
     whole: int = 0  # results not cut
+    cells: tuple[RepeatCell, ...] = ()  # both by kind and age, for the excess
 
 
 class PolicyScore(Struct, frozen=True, kw_only=True):
@@ -160,6 +162,58 @@ class LoopTotals(Struct, frozen=True, kw_only=True):
     advised_after: int = 0
 
 
+class CacheCosts(Struct, frozen=True, kw_only=True):
+    """Costs of pauses, cache misses and the head, and the bill that each remedy would have given.
+
+    Costs are in tokens of plain input, without compaction. A remedy that does not apply to a
+    session leaves its bill as it is.
+    """
+
+    sessions: int = 1
+    requests: int = 0
+    read_price: float = 0.0  # of a token from the cache
+    bill: float = 0.0
+    head: float = 0.0  # system prompt and tool definitions
+    pauses: int = 0  # requests that came after a prefix of theirs had expired
+    expired: int = 0  # tokens of those prefixes
+    expired_cost: float = 0.0  # writing them again, less reading them
+    expired_money: float | None = None  # in dollars; None: no price is known
+    missed: int = 0  # tokens sent within the lifetime, and not found in the cache
+    beyond_lookback: int = 0  # of them, with an entry too far before the cache breakpoint
+    missed_cost: float = 0.0
+    one_hour: float = 0.0  # the bill with a lifetime of one hour
+    keep_alive: float = 0.0  # the bill with keep-alive pings, which it includes
+    pings: int = 0
+    ping_cost: float = 0.0
+    cold: float = 0.0  # all-in with compaction after expired pauses only; 0: not replayed
+    cold_lost: int = 0  # turns that would have missed something
+
+
+class UnusedTool(Struct, frozen=True, kw_only=True):
+    """A tool that was defined and never called."""
+
+    name: str
+    tokens: int  # of its definition
+    requests: int  # with the definition
+    off: str = ""  # the setting that switches it off; empty: not known
+
+
+class HeadTools(Struct, frozen=True, kw_only=True):
+    """Tool definitions of all sessions, as far as they are recorded."""
+
+    sessions: int = 0  # whose tool definitions are recorded
+    unused: tuple[UnusedTool, ...] = ()  # the dearest first
+
+
+class CacheTotals(Struct, frozen=True, kw_only=True):
+    """Cache costs of all sessions: together, by price generation and by kind of session."""
+
+    whole: CacheCosts = CacheCosts(sessions=0)
+    prices: tuple[CacheCosts, ...] = ()  # the sessions with cache breakpoints, at other prices
+    kinds: dict[str, CacheCosts] = {}  # a session may be of several kinds
+    tools: HeadTools = HeadTools()
+
+
 class SessionResult(Struct, frozen=True, kw_only=True):
     """One session: its origin, its cost and its score under each policy."""
 
@@ -181,6 +235,9 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     samples: tuple[Growth, ...] = ()  # calibration samples from its usage
     loops: tuple[LoopCost, ...] = ()  # loops
     proxied: bool = False  # it went through respool: its usage is that of projections
+    cache: CacheCosts | None = None  # pauses, misses and head; None: not measured
+    cache_prices: tuple[CacheCosts, ...] = ()  # the same at the read price of each generation
+    unused_tools: tuple[UnusedTool, ...] | None = None  # None: no tool definition is recorded
 
 
 class PolicyTotal(Struct, frozen=True, kw_only=True):
@@ -237,5 +294,6 @@ class Replay(Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionResult, ...]
     left: tuple[SkippedSource, ...]
     loops: LoopTotals = LoopTotals()
+    cache: CacheTotals = CacheTotals()
     duplicates: int = 0  # requests recorded in several sessions, counted once
     proxied: ProxiedTotal | None = None  # None: no session went through respool

@@ -19,6 +19,7 @@ from ..sessions.readers import READERS, read_file
 from ..sessions.session import RecordedRequest, RecordedSession, Skipped
 from ..tokens import counter_for, tokenizer_family
 from ..wire.json import compact_json
+from .cache_costs import cache_costs, unused_tools
 from .cost_breakdown import block_charges, break_down_cost, session_loops
 from .policies import sender_factory
 from .prompt_cache import CharacterMeasure, CounterMeasure, TokenMeasure
@@ -75,6 +76,10 @@ def replay_under(
         [score_policy(recording, sender_factory(name)(recording), name) for name in policies],
     )
     charged = block_charges(recording)
+    spent = break_down_cost(recording, charged)
+    cache, cache_prices = (
+        cache_costs(recording, scores[0], conditions.head * charged[1][0]) if scores else (None, ())
+    )
     times = [sent.time for sent in session.requests if sent.time is not None]
     return SessionResult(
         id=session.id,
@@ -89,11 +94,14 @@ def replay_under(
         requests=len(session.requests),
         window=conditions.window,
         scores=tuple(scores),
-        spent=break_down_cost(recording, charged),
+        spent=spent,
         recorded=reconcile(recording, scores[0], evidence) if scores else None,
         notes=session.notes,
         samples=evidence.growths if evidence is not None else (),
         loops=session_loops(recording, charged[1]),
+        cache=cache,
+        cache_prices=cache_prices,
+        unused_tools=unused_tools(recording),
     )
 
 

@@ -6,12 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from ..history.repeat_rates import add_cells
 from ..pricing import Calibration
 from ..store.savings import Saving, describe_saving
+from .cache_costs import LONG_REQUESTS, MANY_AGENTS, MANY_PAUSES, add_costs, merge_unused
 from .cost_breakdown import merge_breakdowns, total_loops
 from .policies import FLOOR, NONE
 from .result import (
+    CacheCosts,
+    CacheTotals,
     CutTotal,
+    HeadTools,
     PolicyScore,
     PolicyTotal,
     RefetchCounts,
@@ -48,6 +53,7 @@ def sum_up(
         sessions=tuple(sessions),
         left=tuple(skipped),
         loops=total_loops(sessions),
+        cache=total_cache_costs(sessions),
         duplicates=duplicates,
     )
 
@@ -96,10 +102,50 @@ def _refetch_total(scores: Sequence[PolicyScore]) -> RefetchCounts | None:
     found = [score.again for score in scores if score.again is not None]
     if not found:
         return None
-    sums = {
-        name: sum(getattr(one, name) for one in found) for name in RefetchCounts.__struct_fields__
+    cells = add_cells(cell for one in found for cell in one.cells)
+    names = (name for name in RefetchCounts.__struct_fields__ if name != "cells")
+    sums = {name: sum(getattr(one, name) for one in found) for name in names}
+    return RefetchCounts(**sums, cells=cells)
+
+
+def total_cache_costs(sessions: Sequence[SessionResult]) -> CacheTotals:
+    """Sum up what pauses, misses and heads cost: together, by price and by kind of session."""
+    measured = [one for one in sessions if one.cache is not None]
+    by_price = zip(*(one.cache_prices for one in measured if one.cache_prices), strict=True)
+    known = [one.unused_tools for one in sessions if one.unused_tools is not None]
+    called = {
+        share.name for one in sessions if one.unused_tools is not None for share in one.spent.tools
     }
-    return RefetchCounts(**sums)
+    return CacheTotals(
+        whole=_sum_costs(measured),
+        prices=tuple(add_costs(costs) for costs in by_price),
+        kinds={name: _sum_costs(some) for name, some in _session_kinds(measured).items() if some},
+        tools=HeadTools(sessions=len(known), unused=merge_unused(known, called)),
+    )
+
+
+def _sum_costs(sessions: Sequence[SessionResult]) -> CacheCosts:
+    return add_costs(one.cache for one in sessions if one.cache is not None)
+
+
+def _session_kinds(sessions: Sequence[SessionResult]) -> dict[str, list[SessionResult]]:
+    """Sessions by kind; one may be of several kinds, or of none."""
+    parents = {(one.agent, one.id): one.parent for one in sessions if one.parent is not None}
+    roots = [(one.agent, _root_id(one.agent, one.id, parents)) for one in sessions]
+    agents = Counter(
+        root for root, one in zip(roots, sessions, strict=True) if one.parent is not None
+    )
+    return {
+        f"long ({LONG_REQUESTS} requests or more)": [
+            one for one in sessions if one.requests >= LONG_REQUESTS
+        ],
+        f"with {MANY_AGENTS} sub-agents or more": [
+            one for root, one in zip(roots, sessions, strict=True) if agents[root] >= MANY_AGENTS
+        ],
+        f"with {MANY_PAUSES} pauses or more": [
+            one for one in sessions if one.cache is not None and one.cache.pauses >= MANY_PAUSES
+        ],
+    }
 
 
 def ratio_to_baseline(

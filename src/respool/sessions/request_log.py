@@ -19,6 +19,7 @@ from pathlib import PurePath
 from typing import cast
 
 from ..errors import PassedThrough, UnreadableRequest
+from ..providers.tool_definitions import tool_definitions
 from ..wire.base import FormatName, RequestBody, history_fields
 from ..wire.body import read_body
 from ..wire.detect import detect_format
@@ -167,6 +168,7 @@ class _RequestRun:
         self._source = source
         self._line = line
         self._head = ""
+        self._tools: tuple[tuple[str, str], ...] = ()
         self._messages: list[JSON] = []
         self._normalized: list[JSON] = []
         self._requests: list[RecordedRequest] = []
@@ -192,6 +194,9 @@ class _RequestRun:
         if not self._requests:
             head_fields = (compact_json(fields[name]) for name in _HEAD_FIELDS if fields.get(name))
             self._head = "\n".join(head_fields)
+            self._tools = tuple(
+                (name, compact_json(one)) for name, one in tool_definitions(fields).items()
+            )
         self._requests.append(_request(record, len(history), model))
         if self._format is None:
             try:
@@ -212,5 +217,6 @@ class _RequestRun:
             requests=tuple(self._requests),
             source=self._source,
             head=self._head,
+            tools=self._tools,
             notes=(repeated,) if self._retries else (),
         )

@@ -45,6 +45,7 @@ class RecordedSession(Struct, frozen=True):
     parent: str | None = None  # the conversation that started this one, for a sub-agent
     notes: tuple[str, ...] = ()  # what could not be used, for a person
     head: str = ""  # system prompt and tools, if recorded
+    tools: tuple[tuple[str, str], ...] = ()  # names and definitions, if recorded
 
 
 class Skipped(Struct, frozen=True, gc=False):

@@ -3,12 +3,17 @@
 from ..pricing import Usage
 from .base import (
     ANY_RECORD,
+    Arm,
     ConversationSummary,
     DecisionStore,
+    DefinedTool,
     ForgetResult,
+    KeepAliveEvent,
+    KeepAliveTotal,
     OriginTotal,
     PeriodTotal,
     PriorRequests,
+    RecordedBill,
     RecordedEdit,
     RecordFilter,
     RefetchedResult,
@@ -23,6 +28,7 @@ from .base import (
     Store,
     StoreUnavailable,
     UnavailableReason,
+    UnitTotal,
 )
 from .memory import MemoryStore
 from .retention import Retention, store_path
@@ -32,10 +38,15 @@ from .sqlite import SQLiteStore
 
 __all__ = [
     "ANY_RECORD",
+    "Arm",
     "OriginTotal",
     "RecordFilter",
     "ConversationSummary",
     "DecisionStore",
+    "DefinedTool",
+    "KeepAliveEvent",
+    "KeepAliveTotal",
+    "RecordedBill",
     "MemoryStore",
     "RecordedEdit",
     "RefetchedResult",
@@ -56,6 +67,7 @@ __all__ = [
     "PeriodTotal",
     "Usage",
     "UnavailableReason",
+    "UnitTotal",
     "UnclearName",
     "UnsearchablePattern",
     "choose_name",

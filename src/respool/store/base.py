@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import RespoolError
 from ..facts import Facts
+from ..history.repeat_rates import RepeatCell
 from ..pricing import Usage
 from .short_names import NameKind
 
@@ -99,6 +100,7 @@ def to_unavailable(path: Path, error: sqlite3.Error | OSError) -> StoreUnavailab
 
 RequestMode = Literal["compacted", "observed", "bypassed"]
 SentAs = Literal["nothing", "projection", "original"]
+Arm = Literal["", "compacted", "held-out", "a", "b"]  # of a holdout; a and b are both compacted
 
 
 class RecordedEdit(Struct, frozen=True, gc=False):
@@ -167,7 +169,18 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     sent_as: SentAs = "projection"
     prefix: str = ""  # hash of its history; empty: the provider rejected it
     parent: str = ""  # hash of the parent request's history; empty: no parent
-    # New facts of this request, written in the same transaction. Records that are read have none.
+    head_cost: float | None = None  # dollars for the system prompt and the tool definitions
+    expired: int = 0  # tokens written again because the cache had gone cold
+    expired_cost: float | None = None  # dollars for that, beyond reading them
+    missed: int = 0  # tokens that a warm cache did not find
+    missed_cost: float | None = None
+    arm: Arm = ""  # of a holdout; empty: it took no part
+    unit: str = ""  # that was drawn for the holdout: a session or a conversation
+    repeats: tuple[RepeatCell, ...] = ()  # results sent, cut or whole, and requested again
+    # New tools, facts of this request: written in the same transaction. Records that are read have
+    # none.
+    tools: dict[str, int] = {}  # tokens of definitions that no earlier request had
+    called: tuple[str, ...] = ()  # tools that no earlier request had called
     facts: Facts = Facts()
 
 
@@ -180,6 +193,7 @@ class SentRequest(Struct, frozen=True, gc=False):
     size: int = 0  # approximate tokens of the client's request
     epochs: int = 0  # epochs until then
     output: int = 0  # requested max output tokens; 0: unknown (not recorded)
+    unit: str = ""  # of a holdout
 
 
 class RequestLineage(Struct, frozen=True, gc=False):
@@ -258,6 +272,18 @@ class PeriodTotal(Struct, frozen=True, kw_only=True, gc=False):
     unpriced: int = 0  # answered requests of unknown cost
 
 
+class UnitTotal(Struct, frozen=True, kw_only=True, gc=False):
+    """Totals of the requests of one unit of a holdout in one arm."""
+
+    unit: str
+    arm: Arm
+    requests: int
+    cost: float  # paid
+    unpriced: int  # answered requests of unknown cost
+    errors: int  # responses with status 400 and above, or no response
+    refetched: int  # results that brought again what was cut; held out: what would have been
+
+
 class OriginTotal(Struct, frozen=True):
     """Totals of all requests of one agent in one project with one model."""
 
@@ -296,6 +322,61 @@ class RejectedRequest(Struct, frozen=True, kw_only=True):
     facts: str = ""  # as JSON
     error: str = ""  # the provider's error
     version: str = ""  # of respool
+
+
+KeepAliveKind = Literal["ping", "hit"]
+
+
+class KeepAliveEvent(Struct, frozen=True, kw_only=True):
+    """A keep-alive ping, or a later request that found the prefix which pings had kept."""
+
+    time: float
+    owner: str
+    conversation: str
+    model: str
+    kind: KeepAliveKind
+    status: int = 0  # HTTP status of a ping's response; 0: none
+    tokens: int = 0  # of the prefix that was read
+    money: float = 0.0  # dollars that a ping cost, or that a hit saved
+
+
+class KeepAliveTotal(Struct, frozen=True, kw_only=True):
+    """Keep-alive events of a period."""
+
+    pings: int = 0
+    paid: float = 0.0
+    hits: int = 0
+    saved: float = 0.0
+
+
+class DefinedTool(Struct, frozen=True, kw_only=True):
+    """A tool that one agent's requests defined."""
+
+    agent: str
+    name: str
+    tokens: int  # of its definition
+    requests: int  # of the conversations that defined it
+    called: bool
+
+
+class RecordedBill(Struct, frozen=True, kw_only=True):
+    """What the recorded requests cost besides their work; money in dollars, where prices are known.
+
+    The tokens are the provider's, by its reported usage.
+    """
+
+    requests: int = 0
+    money: float = 0.0  # of all requests
+    head_money: float = 0.0  # system prompt and tool definitions
+    pauses: int = 0  # requests that came after the cache had gone cold
+    expired: int = 0  # tokens that were written again after a pause
+    expired_money: float = 0.0
+    misses: int = 0  # requests with a warm cache that did not find their prefix
+    missed: int = 0  # tokens of it
+    missed_money: float = 0.0
+    keep_alive: KeepAliveTotal = KeepAliveTotal()
+    tools: tuple[DefinedTool, ...] = ()  # that were never called, the dearest first
+    tools_known: int = 0  # defined tools, called or not
 
 
 class SearchHit(Struct, frozen=True, kw_only=True):
@@ -399,6 +480,18 @@ class Store(DecisionStore, Protocol):
         """Write a compacted request that the provider rejected."""
         ...
 
+    def add_keep_alive(self, event: KeepAliveEvent) -> None:
+        """Write a keep-alive ping, or a hit on what pings kept."""
+        ...
+
+    def keep_alive_total(self, owner: str | None, *, since: float, until: float) -> KeepAliveTotal:
+        """Return the sums of keep-alive events in a period."""
+        ...
+
+    def bill(self, owner: str | None, *, since: float, until: float) -> RecordedBill:
+        """Return what requests cost besides their work: head, pauses, misses, keep-alive."""
+        ...
+
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
         """Return the rejected requests, the latest first."""
         ...
@@ -465,6 +558,14 @@ class Store(DecisionStore, Protocol):
         self, owner: str | None, *, since: float, until: float, only: RecordFilter = ANY_RECORD
     ) -> list[OriginTotal]:
         """Return sums per agent, project and model."""
+        ...
+
+    def holdout_units(self, owner: str | None, *, since: float = 0.0) -> list[UnitTotal]:
+        """Return the totals of each unit of a holdout since a time, by arm."""
+        ...
+
+    def repeats(self, owner: str | None, *, since: float = 0.0) -> tuple[RepeatCell, ...]:
+        """Return the results sent in compacted requests since a time, and those requested again."""
         ...
 
     def forget(

@@ -101,7 +101,38 @@ _ORIGIN_COLUMNS: Migration = (
     "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN, _ORIGIN_COLUMNS)
+_BILL_TABLES: Migration = (
+    # What a request cost besides its work: head, expired and missed prefixes.
+    "ALTER TABLE requests ADD COLUMN head_cost REAL",
+    "ALTER TABLE requests ADD COLUMN expired INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE requests ADD COLUMN expired_cost REAL",
+    "ALTER TABLE requests ADD COLUMN missed INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE requests ADD COLUMN missed_cost REAL",
+    # Keep-alive pings are no requests of a client.
+    """CREATE TABLE keep_alive (
+        id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, time REAL NOT NULL,
+        model TEXT NOT NULL, kind TEXT NOT NULL, status INTEGER NOT NULL, tokens INTEGER NOT NULL,
+        money REAL NOT NULL)""",
+    "CREATE INDEX keep_alive_by_conversation ON keep_alive (conversation)",
+    "CREATE INDEX keep_alive_by_time ON keep_alive (time)",
+    """CREATE TABLE tools (
+        id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, time REAL NOT NULL,
+        name TEXT NOT NULL, tokens INTEGER NOT NULL, called INTEGER NOT NULL,
+        UNIQUE (conversation, name))""",
+)
+_HOLDOUT_COLUMNS: Migration = (
+    "ALTER TABLE requests ADD COLUMN arm TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE requests ADD COLUMN unit TEXT NOT NULL DEFAULT ''",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (
+    _TABLES,
+    _PREFIX_COLUMN,
+    _PARENT_COLUMN,
+    _ORIGIN_COLUMNS,
+    _BILL_TABLES,
+    _HOLDOUT_COLUMNS,
+)
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 SEARCH_SUFFIXES = ("-search", "-search-journal")  # of the search index

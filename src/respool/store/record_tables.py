@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from ..errors import PolicyError
 from ..facts import Facts
+from ..history.repeat_rates import RepeatCell, add_cells
 from ..pricing import Usage
 from .base import (
     ANY_RECORD,
@@ -26,7 +27,9 @@ from .base import (
     RequestLineage,
     RequestRecord,
     SentRequest,
+    UnitTotal,
 )
+from .bill_tables import write_tools
 from .database_file import not_before_trusted
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 from .savings import (
@@ -49,7 +52,8 @@ _RECORD_COLUMNS = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
     "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
     "milliseconds", "terms", "sent_as", "prefix", "parent",
-    "again", "agent", "project",
+    "again", "agent", "project", "head_cost", "expired", "expired_cost", "missed", "missed_cost",
+    "arm", "unit",
 )  # fmt: skip
 _NO_FACTS = Facts()
 _USAGE_COLUMNS = ("input", "cache_read", "cache_write", "output")
@@ -107,6 +111,15 @@ _SELECT_TOTALS = f"""
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :from AND r.time < :to{{filter}}
     GROUP BY {{group}}, r.format, r.model ORDER BY {{group}}"""  # noqa: S608 - our own
+# An observed request was paid as it came; its other cost is an estimate.
+_SELECT_UNITS = """
+    SELECT r.unit, r.arm, count(*),
+        total(CASE r.mode WHEN 'observed' THEN r.cost_before ELSE r.cost_after END),
+        total(r.status BETWEEN 1 AND 399 AND r.cost_after IS NULL),
+        total(r.status >= 400 OR r.status = 0), total(r.refetched)
+    FROM requests r JOIN conversations c ON c.id = r.conversation
+    WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :from AND r.arm <> ''
+    GROUP BY r.unit, r.arm ORDER BY r.unit, r.arm"""
 _SLOT = "CAST((r.time - :from) / :step AS INTEGER)"
 _ORIGIN = "r.agent, r.project"
 _SEARCHED = ("c.prompt", "c.name", "r.agent", "r.project", "r.model")
@@ -172,10 +185,18 @@ class _RecordNotes(Struct, frozen=True, omit_defaults=True):
     waiting_offers: int = 0
     waiting_tokens: int = 0
     error: str = ""
+    repeats: tuple[RepeatCell, ...] = ()
 
 
 _edits_decoder = msgspec.json.Decoder(tuple[RecordedEdit, ...])
 _notes_decoder = msgspec.json.Decoder(_RecordNotes)
+
+
+class _RepeatNotes(Struct, frozen=True):
+    repeats: tuple[RepeatCell, ...] = ()
+
+
+_repeats_decoder = msgspec.json.Decoder(_RepeatNotes)
 
 
 def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecord]) -> None:
@@ -190,6 +211,14 @@ def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecor
         statement = _INSERT_REQUEST + ", ".join([_PLACEHOLDERS] * len(some))
         connection.execute(statement, [value for row in some for value in row])
     for record in records:
+        if record.tools or record.called:
+            write_tools(
+                connection,
+                ids[record.owner, record.conversation],
+                time=record.time,
+                defined=record.tools,
+                called=record.called,
+            )
         if record.facts != _NO_FACTS:
             new = new_fact_rows(record.facts, _NO_FACTS)
             write_facts(connection, record.conversation, new, record.time)
@@ -340,7 +369,7 @@ def read_prior_requests(
         (conversation, conversation),
     ).fetchall()
     rows = connection.execute(
-        "SELECT r.prefix, r.time, r.terms, r.sent_as, r.tokens_before, r.epochs"
+        "SELECT r.prefix, r.time, r.terms, r.sent_as, r.tokens_before, r.epochs, 0, r.unit"
         f" {held} AND r.prefix IN ({', '.join('?' * len(prefixes))})"
         " ORDER BY r.time DESC, r.rowid DESC LIMIT ?",
         (conversation, *prefixes, _MAX_PRIOR_REQUESTS),
@@ -434,6 +463,43 @@ def read_origin_totals(
         ((agent, project, row[1]), _to_total(row, since)) for agent, project, *row in rows
     )
     return [OriginTotal(*origin, total) for origin, total in found.items()]
+
+
+def read_units(connection: sqlite3.Connection, owner: str | None, since: float) -> list[UnitTotal]:
+    """Return the totals of each unit of a holdout, by arm."""
+    rows = connection.execute(_SELECT_UNITS, {"owner": owner, "from": since})
+    return [
+        UnitTotal(
+            unit=unit,
+            arm=arm,
+            requests=requests,
+            cost=cost,
+            unpriced=int(unpriced),
+            errors=int(errors),
+            refetched=int(refetched),
+        )
+        for unit, arm, requests, cost, unpriced, errors, refetched in rows
+    ]
+
+
+def read_repeats(
+    connection: sqlite3.Connection, owner: str | None, since: float
+) -> tuple[RepeatCell, ...]:
+    """Return the sums of the results that compacted requests sent, and of those repeated."""
+    rows = connection.execute(
+        """SELECT r.notes FROM requests r JOIN conversations c ON c.id = r.conversation
+        WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.mode = 'compacted'""",
+        (owner, since),
+    )
+    return add_cells(cell for (notes,) in rows for cell in _decode_repeats(notes))
+
+
+def _decode_repeats(notes: str) -> tuple[RepeatCell, ...]:
+    """Decode the results that a record counts; empty if they are damaged."""
+    try:
+        return _repeats_decoder.decode(notes).repeats
+    except msgspec.DecodeError:
+        return ()
 
 
 def _merge_totals(totals: Iterable[tuple[_Key, PeriodTotal]]) -> dict[_Key, PeriodTotal]:

@@ -41,6 +41,8 @@ _MAX_MEGABYTES = 10_000_000
 
 NO_LIMIT = 2**31  # rows
 _COUNTED_TABLES = ("conversations", "originals", "requests")
+# Besides originals and facts; their rows have a conversation and a time.
+_CONVERSATION_TABLES = ("requests", "reproductions", "keep_alive", "tools")
 _ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
 _STEADY_SECONDS = 86_400.0  # before the clock is trusted, and the largest gap between processes
 _CLOCK_TOLERANCE = 3_600.0  # seconds; difference between the two clocks, and between machines
@@ -125,7 +127,7 @@ def remove_rows(connection: sqlite3.Connection, conversation: int, limit: int) -
     """Delete some rows of a conversation, originals first; True when nothing is left."""
     if remove_original_links(connection, conversation, limit) == limit:
         return False
-    for table in ("requests", "reproductions"):
+    for table in _CONVERSATION_TABLES:
         done = connection.execute(
             f"DELETE FROM {table} WHERE rowid IN"  # noqa: S608 - a name of our own
             f" (SELECT rowid FROM {table} WHERE conversation = ? LIMIT ?)",
@@ -215,7 +217,7 @@ def _try_statement(connection: sqlite3.Connection, statement: str) -> bool:
 def _remove_before(connection: sqlite3.Connection, conversation: int, before: float) -> None:
     """Delete the older rows of a conversation that is still in use."""
     remove_original_links(connection, conversation, NO_LIMIT, before)
-    for table in ("requests", "reproductions"):
+    for table in _CONVERSATION_TABLES:
         connection.execute(
             f"DELETE FROM {table} WHERE conversation = ? AND time < ?",  # noqa: S608 - our names
             (conversation, before),

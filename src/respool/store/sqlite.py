@@ -13,16 +13,20 @@ import msgspec
 from msgspec.structs import replace
 
 from ..facts import Facts
+from ..history.repeat_rates import RepeatCell
 from ..markers import find_marker
+from . import bill_tables, record_tables
 from . import originals as texts
-from . import record_tables
 from .base import (
     ANY_RECORD,
     ConversationSummary,
     ForgetResult,
+    KeepAliveEvent,
+    KeepAliveTotal,
     OriginTotal,
     PeriodTotal,
     PriorRequests,
+    RecordedBill,
     RecordedEdit,
     RecordFilter,
     RejectedRequest,
@@ -32,6 +36,7 @@ from .base import (
     SearchResult,
     StoreUnavailable,
     UnavailableReason,
+    UnitTotal,
 )
 from .database import Connection, Database
 from .database_file import quarantined_files, read_stamp, read_stamp_and_trusted
@@ -272,6 +277,18 @@ class SQLiteStore:
         body = msgspec.json.encode(small)
         self._database.write(lambda c: record_tables.write_rejected(c, small, body))
 
+    def add_keep_alive(self, event: KeepAliveEvent) -> None:
+        """Write a keep-alive ping, or a hit on what pings kept."""
+        self._database.write(lambda c: bill_tables.write_event(c, event))
+
+    def keep_alive_total(self, owner: str | None, *, since: float, until: float) -> KeepAliveTotal:
+        """Return the sums of keep-alive events in a period."""
+        return self._database.read(lambda c: bill_tables.read_keep_alive(c, owner, since, until))
+
+    def bill(self, owner: str | None, *, since: float, until: float) -> RecordedBill:
+        """Return what requests cost besides their work: head, pauses, misses, keep-alive."""
+        return self._database.read(lambda c: bill_tables.read_bill(c, owner, since, until))
+
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
         """Return the rejected requests, the latest first."""
         return self._database.read(lambda c: record_tables.read_rejected(c, owner))
@@ -378,6 +395,14 @@ class SQLiteStore:
                 c, owner, since=since, until=until, only=only
             )
         )
+
+    def holdout_units(self, owner: str | None, *, since: float = 0.0) -> list[UnitTotal]:
+        """Return the totals of each unit of a holdout since a time, by arm."""
+        return self._database.read(lambda c: record_tables.read_units(c, owner, since))
+
+    def repeats(self, owner: str | None, *, since: float = 0.0) -> tuple[RepeatCell, ...]:
+        """Return the results sent in compacted requests since a time, and those requested again."""
+        return self._database.read(lambda c: record_tables.read_repeats(c, owner, since))
 
     def forget(
         self,

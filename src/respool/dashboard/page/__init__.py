@@ -20,6 +20,8 @@ _SCRIPTS = (
     "charts.js",
     "overview.js",
     "tables.js",
+    "bill.js",
+    "evidence.js",
     "diff.js",
     "edits.js",
     "conversation.js",

@@ -30,7 +30,7 @@ async function fetchRequests(chosen) {
 
 function describeRequest(one) {
   const parts = [
-    `${tokens(before(one))} → ${tokens(after(one))} tokens${isObserved(one) ? " (observed: not changed)" : ""}`,
+    `${tokens(before(one))} → ${tokens(after(one))} tokens${isObserved(one) ? ` (${one.arm === "held-out" ? "held out" : "observed"}: not changed)` : ""}`,
     one.usage && `${tokens(one.usage.cache_read)} read from the provider's cache`,
     one.cost_after != null && `${isObserved(one) ? "would have cost" : "paid"} ${dollars(one.cost_after)}, ${isObserved(one) ? "cost" : "without respool"} ${dollars(one.cost_before)}`,
     ...eventsOf(one),

@@ -31,7 +31,8 @@ drawConversation();
 followLink();
 addEventListener("hashchange", followLink);
 const updates = [
-  updateOverview, updateTables, updateList, updateConversation, () => updateEvents(range.value), updateOrigins,
+  updateOverview, updateTables, updateBill, updateList, updateConversation, () => updateEvents(range.value), updateOrigins,
+  updateEvidence,
 ];
 const refresh = startPolling(updates, report);
 range.addEventListener("change", refresh);

@@ -8,6 +8,21 @@ function spent(section) {
   );
   section.append(spentTables(DATA.spent));
   section.append(element("h3", {}, "Loops"), paragraph(describeLoops(DATA.loops)));
+  section.append(...restOfBill(DATA.rest));
+}
+
+// What pauses, the head and cache misses cost; respool changes it only on request.
+function restOfBill(rest) {
+  if (!rest.sentences.length) return [];
+  const columns = [["Sessions", "left"], ["Number"], ...rest.columns.slice(1).map((name) => [name])];
+  const tools = rest.tools.filter((tool) => tool.off);
+  return [
+    element("h3", {}, "The rest of the bill"),
+    ...rest.sentences.map((text) => paragraph(text)),
+    ...tools.map((tool) => paragraph(`${tool.name} is switched off `, code(tool.off))),
+    table("The rest of the bill", columns, rest.rows),
+    note(`${rest.legend}.`),
+  ];
 }
 
 function describeLoops(loops) {

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from ..bill_sentences import COLUMNS, LEGEND, bill_sentences, cost_rows
 from ..result import (
     CostBreakdown,
     CostShare,
@@ -164,6 +165,14 @@ def page_data(replay: Replay, limits: PageLimits) -> object:
         "sessions": sessions,
         "proxied": describe_proxied(replay),
         "left": replay.left[:_MAX_SKIPPED],
+        "rest": {
+            "sentences": bill_sentences(replay.cache),
+            "columns": COLUMNS,
+            "rows": list(cost_rows(replay.cache)),
+            "legend": LEGEND,
+            "tools": replay.cache.tools.unused[:_MAX_TOOLS],
+        },
+        "cache": None,  # told by `rest`
         "days": _daily_spending(replay),
         "recorded": _sum_reported(replay.sessions),
         "close": _cost_ratios(replay.sessions),
@@ -211,6 +220,9 @@ def _session_data(
         "scores": [_score_data(score, limits, detailed=detailed) for score in session.scores],
         "spent": _breakdown_data(session.spent, _MAX_SESSION_TOOLS),
         "samples": (),  # calibrations are made of them
+        "cache": None,
+        "cache_prices": (),
+        "unused_tools": None,
         "loops": session.loops[:_MAX_REQUESTS],
         "loop_count": len(session.loops),
     }

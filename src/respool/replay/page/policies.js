@@ -47,6 +47,13 @@ function policies(section) {
   update();
 }
 
+// Cells: kind, group of ages, cut, of these read again, whole, of these read again.
+function refetchExcess(cells) {
+  return cells
+    .filter(([, , , , whole]) => whole)
+    .reduce((sum, [, , cut, cutAgain, whole, wholeAgain]) => sum + cutAgain - (cut * wholeAgain) / whole, 0);
+}
+
 function policyTable(totals) {
   const per100 = (count) => (DATA.requests ? (100 * count) / DATA.requests : 0);
   const broken = (total) => Object.values(total.breaks).reduce((sum, one) => sum + one, 0);
@@ -99,6 +106,11 @@ function policyTable(totals) {
       "Read again with an intact copy",
       "per 100 requests",
       (total) => (total.again ? number(per100(total.again.standing), 2) : "–"),
+    ],
+    [
+      "Excess refetch",
+      "after a cut, less as often as whole results of the same kind and age; per 100 requests",
+      (total) => (total.again ? number(per100(refetchExcess(total.again.cells)), 2) : "–"),
     ],
     [
       "Milliseconds per request",

@@ -1,0 +1,1 @@
+"""Benchmark tasks run by an agent through respool, once for each arm."""
