@@ -457,7 +457,7 @@ class Policy:
     budget: int | None = None
     fold_over_chars: int | None = None
     min_chars: int | None = None
-    miss_penalty: float = 3.0
+    miss_penalty: float = 2.5
     eager: bool = False
     advise: bool = False
     cache_read_price: float | None = None

@@ -855,19 +855,6 @@ def test_a_cut_that_costs_more_than_allowed_is_not_taken():
     assert cut(cost - 1) is None
 
 
-def test_expected_refetches_count_as_cost():
-    terms = BoundaryTerms(10, 6_000)
-    sure = PricedOffer(cutting(9, 2_000), 9_000.0, 9, (), 9_000.0)
-    unsure = PricedOffer(cutting(9, 2_000), 8_000.0, 9, (), 9_000.0)
-    costs = [
-        best_cut([one], history=SIX, sent=THOUSANDS, rates=PREFIX, terms=terms)
-        for one in (sure, unsure)
-    ]
-    assert costs[0] is not None
-    assert costs[1] is not None
-    assert costs[1].cost - costs[0].cost == pytest.approx(1_000)
-
-
 def test_the_account_wins_an_epoch_back_request_by_request():
     account = Account()
     for tokens in (10_000, 12_000):

@@ -437,14 +437,13 @@ def best_cut(
     must = min((one.start for one in offers if is_mandatory(one.offer)), default=None)
     spared = terms.is_rewrite_free or not rates.caches
     best: EpochCut | None = None
-    gain = total = saved = missed = 0.0
+    gain = total = saved = 0.0
     for one in sorted(offers, key=_start_part, reverse=True):
         total += one.value
         saved += one.gain * rates.write / token_cost(rates, terms)
-        missed += max(0.0, one.gain - one.value)
         start = cut_start(one.start, history, rates, ends)
         rewrite = 0.0 if spared else _rewrite_price(start, history, sent, rates)
-        price, cost = _MIN_RETURN * rewrite, rewrite + missed - saved
+        price, cost = _MIN_RETURN * rewrite, rewrite - saved
         if lost:
             price += lost[_unit_of(start, history)]
         pays = total - price > gain and cost <= terms.max_cost
