@@ -29,7 +29,8 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors line_search model_names plugins transcript",
+        "errors plugins regex transcript",
+        "line_search model_names",
         "wire",
         "media",
         "edits facts markers tokens tools",
@@ -59,13 +60,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
 COMPLETE = {""}
 # Rooms that know less than their row would let them.
 KNOWS_ONLY = {
-    "wire": "errors transcript",
-    "tools": "errors",
+    "wire": "errors regex transcript",
+    "tools": "errors regex",
     "compaction.conflicts": "edits transcript",
     # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
     "proxy": (
-        "dashboard edits engine errors facts markers plugins policy pricing sessions store tools"
-        " wire"
+        "dashboard edits engine errors facts markers plugins policy pricing regex sessions store"
+        " tools wire"
     ),
 }
 # Imports inside a function, against the direction, each for its one reason.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -22,6 +21,7 @@ import respool
 from ..config import PREFIX, apply_preset
 from ..errors import PassedThrough, PolicyError, UnreadableRequest, reject_unknown_keys
 from ..policy import NAMES, PRESETS
+from ..regex import lazy_compile
 from ..wire.base import FORMATS
 from .console import CommandError, missing_package
 
@@ -302,7 +302,7 @@ def require_server() -> Generator[None]:
         raise missing_package("The proxy", error, "serve") from None
 
 
-_AGE = re.compile(r"(\d{1,5})([hdwm])")
+_AGE = lazy_compile(r"(\d{1,5})([hdwm])")
 _UNIT_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400}
 
 

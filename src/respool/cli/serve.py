@@ -91,7 +91,7 @@ def _forward_only(
     forward(to_builtins(going), inherited_socket(), port, why)
 
 
-@click.command(short_help="Serve the proxy and its dashboard.")
+@click.command()
 @service_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..history.line_index import UNNUMBERED, bytes_held
+from ..regex import lazy_compile
 
 FORMS: Final = (
     "blank", "definition", "import", "comment", "failure", "path", "closing", "block", "other",
@@ -27,7 +27,7 @@ _FAILURE = (
     r"(?P<failure>.{0,100}\b(?:[Ee]rror|ERROR|FAIL(?:ED)?|[Ff]ail(?:ed|ure)|panic|fatal"
     r"|Exception|undefined)\b|[✗×✘✖])"
 )
-_FAILURE_HINTS = re.compile(r"[✗×✘✖]|rror|RROR|FAIL|ail[eu]|panic|fatal|xception|undefined")
+_FAILURE_HINTS = lazy_compile(r"[✗×✘✖]|rror|RROR|FAIL|ail[eu]|panic|fatal|xception|undefined")
 _OTHERS = (
     r"(?P<definition>(?:(?:export|default|pub|public|private|protected|static|abstract|async"
     r"|override)\s)*(?:def|class|func|fn|function|interface|type|struct|enum|trait|impl|module"
@@ -37,8 +37,8 @@ _OTHERS = (
     r"|(?P<closing>[)\]}>;,]+$|end$|else\b)"
     r"|(?P<path>(?:\S*/)?[\w.-]+\.\w{1,5}(?::\d+)?(?=\s|$)|\S+/\S+)"
 )
-_FORM: Final = re.compile(f"{_FAILURE}|{_OTHERS}")
-_OTHER_FORM: Final = re.compile(_OTHERS)  # for lines without a failure: most
+_FORM: Final = lazy_compile(f"{_FAILURE}|{_OTHERS}")
+_OTHER_FORM: Final = lazy_compile(_OTHERS)  # for lines without a failure: most
 _NUMBER_OF: Final = {form: number for number, form in enumerate(FORMS)}
 _OPENS: Final = ("{", ":", "(", "[")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from ..errors import PolicyError, closest_match, join_names
 from ..facts import MAX_LOOKBACK_REQUESTS, Facts
 from ..policy import PRESETS, Policy
 from ..providers.bound_reasoning import binding_of
+from ..regex import lazy_compile
 from ..transcript import Part
 from ..wire.base import SourceRun, wire_format
 from ..wire.body import ObjectBody
@@ -48,8 +48,8 @@ _DESCRIPTIONS = {
     ORACLE: "keeps what is used later",
     FLOOR: "the limit, which knows what is used later",
 }
-_MASK = re.compile(r"mask-(\d{1,6})")
-_CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
+_MASK = lazy_compile(r"mask-(\d{1,6})")
+_CLEAR = lazy_compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
 _DEFAULT_KEEP = 3
 
 

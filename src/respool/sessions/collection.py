@@ -6,13 +6,13 @@ hold the rest of the original file. Each line is read by its agent's reader, und
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import cast
 
 from msgspec.structs import replace
 
+from ..regex import lazy_compile
 from ..wire.base import FORMATS
 from ..wire.json import JSON, Object
 from . import claude_code, codex, copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
@@ -24,7 +24,7 @@ AGENT = "collection"
 
 Records = list[JSON]
 
-_NAME = re.compile(rb'"([^"\\]{1,40})"')
+_NAME = lazy_compile(rb'"([^"\\]{1,40})"')
 
 
 def _line_records(line: Object, records: Records) -> Records:

@@ -12,13 +12,13 @@ request.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from operator import eq
 from pathlib import PurePath
 from typing import cast
 
 from ..errors import PassedThrough, UnreadableRequest
+from ..regex import lazy_compile
 from ..wire.base import FormatName, RequestBody, history_fields
 from ..wire.body import read_body
 from ..wire.detect import detect_format
@@ -53,7 +53,7 @@ _USAGE_PATHS = (
     ("usage",),
 )
 _TIME_FIELDS = ("timestamp", "time", "ts", "created_at", "created", "start_time", "startTime")
-_ENCODED_BODY = re.compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
+_ENCODED_BODY = lazy_compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
 
 
 def recognizes(head: bytes, name: str) -> bool:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..facts import Facts
 from ..markers import find_marker
+from ..regex import lazy_compile
 from . import originals as texts
 from . import record_tables
 from .base import (
@@ -51,7 +52,7 @@ from .retention import (
 from .search_index import NO_FTS5, SearchIndex, SearchTerms, Snippet, has_fts5
 from .short_names import NameKind, read_names
 
-_REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
+_REFERENCE = lazy_compile(r"[a-z2-7]{20}", re.ASCII)
 _LOCK_TIMEOUT = 2.0  # seconds; the longest wait for another process
 _CLOSE_TIMEOUT = 5.0
 _STEP_INTERVAL = 0.1  # seconds between steps, so that other writers get a turn

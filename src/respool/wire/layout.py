@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import xxhash
 from msgspec import Struct
 
 from ..errors import PassedThrough, PlainText, UnreadableRequest
+from ..regex import lazy_compile
 from .base import (
     FORMATS,
     PLAIN_TEXT_MESSAGE,
@@ -30,8 +30,8 @@ from .json import decode_json, describe_json_error
 Spans = tuple[list[int], list[int]]  # start and end offsets of each message
 
 _WHITESPACE = b" \t\r\n"
-_BETWEEN = re.compile(rb"[\s,]*")
-_OPENING = re.compile(rb"\s*:\s*\[")
+_BETWEEN = lazy_compile(rb"[\s,]*")
+_OPENING = lazy_compile(rb"\s*:\s*\[")
 
 
 def candidate_spans(body: bytes, field: str | None, raws: list[msgspec.Raw]) -> Iterator[Spans]:
@@ -102,7 +102,7 @@ _T = TypeVar("_T")
 
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_EMPTIED_HISTORY = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
+_EMPTIED_HISTORY = lazy_compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
 _MAX_COMPLETED = 16  # combinations of extra fields that are kept
 
 
