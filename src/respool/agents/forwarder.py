@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ..regex import lazy_compile
-
 if TYPE_CHECKING:  # only there: Python 3.8 cannot make these types when it runs
     from collections.abc import Iterator
 
@@ -39,14 +37,14 @@ HOP = frozenset(
     | {"upgrade", "content-length", "host", "x-respool-token"}
 )
 PATHS = (
-    (lazy_compile(r"/v1/messages(?:/|$)"), "anthropic"),
-    (lazy_compile(r"/v1/chat/completions$"), "openai_chat"),
-    (lazy_compile(r"/v1/responses(?:/|$)"), "openai_responses"),
-    (lazy_compile(r"/v1(?:alpha|beta)?/models/[^/:]+:"), "gemini"),
+    (re.compile(r"/v1/messages(?:/|$)"), "anthropic"),
+    (re.compile(r"/v1/chat/completions$"), "openai_chat"),
+    (re.compile(r"/v1/responses(?:/|$)"), "openai_responses"),
+    (re.compile(r"/v1(?:alpha|beta)?/models/[^/:]+:"), "gemini"),
 )
-VERSION = lazy_compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
-NAMED = lazy_compile(r"/respool-upstream/([^/]+)")  # an upstream that a base URL names
-TOKEN_PREFIX = lazy_compile(r"/respool-token/([^/]+)")
+VERSION = re.compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
+NAMED = re.compile(r"/respool-upstream/([^/]+)")  # an upstream that a base URL names
+TOKEN_PREFIX = re.compile(r"/respool-token/([^/]+)")
 
 
 def route(path: str, query: str, headers: Any) -> str:

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import product
+from math import prod
 from typing import Final
 
 from msgspec import Struct
@@ -50,11 +51,12 @@ _SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # number of bins of each feature
 # By line code: bins of the line itself, its names, paths, figures, count, mentions, and
 # earlier occurrences.
 UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
-HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in UNIQUE_BINS)  # by line code
-WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
-_WORTH: Final = tuple(
-    UNIQUE_BINS.index(tuple(int(at == one) for one in range(7))) for at in range(7)
+HAS_NAMES: Final = bytes(  # by line code
+    bool(names or paths or figures) for _, names, paths, figures, _, _, _ in UNIQUE_BINS
 )
+WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
+# What one bin of each feature adds to a line code.
+_WORTH: Final = tuple(prod(_SIZES[at + 1 :]) for at in range(7))
 _SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by number of results with the line, this one included
 _NOWHERE: Final = 2**31 - 1  # after all lines
 _RESULT_BYTES: Final = 400  # bytes, without its lines
