@@ -60,7 +60,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 COMPLETE = {""}
 # Rooms that know less than their row would let them.
 KNOWS_ONLY = {
-    "wire": "errors regex transcript",
+    "wire": "errors providers regex transcript",
     "tools": "errors regex",
     "compaction.conflicts": "edits transcript",
     # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
@@ -72,6 +72,7 @@ KNOWS_ONLY = {
 # Imports inside a function, against the direction, each for its one reason.
 LATE = {
     ("policy", "passes"),  # a policy names passes, and passes read the policy
+    ("wire", "providers"),  # a format is its provider's, and whoever asks for one needs them all
     ("policy", "config"),  # Policy.load is where people look for it, and reading files is I/O
 }
 # Who may reach outside: all others are the core.
@@ -241,8 +242,9 @@ def compiles_at_import(one: Module) -> Iterator[str]:
         for node in ast.walk(function)
     }
     for node in one.nodes:
-        outside = isinstance(node, ast.Attribute) and id(node) not in inside
-        if outside and ast.unparse(node) == "re.compile":
+        if not isinstance(node, ast.Attribute) or id(node) in inside:
+            continue
+        if ast.unparse(node) == "re.compile":
             yield f"compiles a pattern at its import, in line {node.lineno}"
 
 

@@ -80,6 +80,20 @@ def test_an_import_is_seen(folder: Path):
     assert {"json", "json.decoder"} <= imported(["-c", "import json"], folder)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from respool.pricing import _find_maker; assert _find_maker('gemini', '') == 'google'",
+        "from respool.wire.base import wire_format; assert wire_format('gemini').name == 'gemini'",
+        "from respool.wire.base import history_fields; assert 'contents' in history_fields()",
+        "from respool.wire.detect import *; from respool.wire.body import *; "
+        "assert detect_format(read_body(b'{\"contents\": []}'), None) == 'gemini'",
+    ],
+)
+def test_formats_are_known_without_the_engine(code: str):
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(SOURCE)})
+
+
 def test_a_pattern_is_compiled_with_its_first_use():
     pattern = lazy_compile(r"(?P<digits>\d+)", re.ASCII)
     assert isinstance(pattern, LazyPattern)

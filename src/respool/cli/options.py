@@ -22,7 +22,7 @@ from ..config import PREFIX, apply_preset
 from ..errors import PassedThrough, PolicyError, UnreadableRequest, reject_unknown_keys
 from ..policy import NAMES, PRESETS
 from ..regex import lazy_compile
-from ..wire.base import FORMATS
+from ..wire.base import known_formats
 from .console import CommandError, missing_package
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ MAX_INPUT_BYTES = 2**30  # far above any request: a larger input is a device or 
 
 file_argument = click.argument("file", metavar="FILE")
 format_option = click.option(
-    "--format", "format", type=click.Choice(FORMATS), help="The wire format; detected by default."
+    "--format",
+    "format",
+    type=click.Choice(known_formats()),
+    help="The wire format; detected by default.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

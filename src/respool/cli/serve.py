@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec import to_builtins
 
-from ..wire.base import FORMATS
+from ..wire.base import known_formats
 from .console import CommandError
 from .options import (
     deadline_option,
@@ -121,7 +121,7 @@ def _forward_only(
 @click.option(
     "--text-for",
     "texts",
-    type=click.Choice(FORMATS),
+    type=click.Choice(known_formats()),
     multiple=True,
     help="Write calls and results as plain messages to the upstream of this format. May be "
     "repeated.",

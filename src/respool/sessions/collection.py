@@ -13,7 +13,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from ..regex import lazy_compile
-from ..wire.base import FORMATS
+from ..wire.base import known_formats
 from ..wire.json import JSON, Object
 from . import claude_code, codex, copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
 from .session import RecordedSession, Skipped, text_at
@@ -71,7 +71,7 @@ def recognizes(head: bytes, name: str) -> bool:
 
 def _known_name(label: str) -> str | None:
     name = label.lower().replace(" ", "-")
-    return name if name in _AGENTS or name in FORMATS else None
+    return name if name in _AGENTS or name in known_formats() else None
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:

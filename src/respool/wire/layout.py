@@ -17,12 +17,12 @@ from msgspec import Struct
 from ..errors import PassedThrough, PlainText, UnreadableRequest
 from ..regex import lazy_compile
 from .base import (
-    FORMATS,
     PLAIN_TEXT_MESSAGE,
     Fields,
     Piece,
     SourceRun,
     history_fields,
+    known_formats,
     no_history_error,
 )
 from .json import decode_json, describe_json_error
@@ -347,8 +347,8 @@ def _breakpoint_rows(
 
 def _breakpoint_keys(history_field: str) -> list[bytes]:
     """The JSON keys that set a cache breakpoint in such a history."""
-    formats = [one for one in FORMATS.values() if one.history_field == history_field]
-    names = dict.fromkeys(name for one in formats for name in one.breakpoint_fields)
+    found = [one for one in known_formats().values() if one.history_field == history_field]
+    names = dict.fromkeys(name for one in found for name in one.breakpoint_fields)
     return [f'"{name}"'.encode() for name in names]
 
 
@@ -394,7 +394,7 @@ def _split_history(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
 @lru_cache(4)
 def _envelope_decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
     """A decoder of the history, as one slice a message, from whichever of these fields holds it."""
-    text_fields = {one.history_field for one in FORMATS.values() if one.allows_text_history}
+    text_fields = {one.history_field for one in known_formats().values() if one.allows_text_history}
     messages = list[msgspec.Raw] | msgspec.UnsetType
     kinds = {name: messages | str | None if name in text_fields else messages for name in names}
     fields = [(name, kind, msgspec.UNSET) for name, kind in kinds.items()]
