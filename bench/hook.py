@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from respool.hooks.snippets import hook_words
+from respool.hooks.hook_command import hook_words
 
 
 def main() -> None:

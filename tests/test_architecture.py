@@ -29,7 +29,8 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors line_search model_names pauses plugins transcript",
+        "errors pauses plugins regex transcript",
+        "line_search model_names",
         "wire",
         "media",
         "edits facts markers tokens tools",
@@ -59,18 +60,19 @@ LAYERS: dict[str, tuple[str, ...]] = {
 COMPLETE = {""}
 # Rooms that know less than their row would let them.
 KNOWS_ONLY = {
-    "wire": "errors transcript",
-    "tools": "errors",
+    "wire": "errors providers regex transcript",
+    "tools": "errors regex",
     "compaction.conflicts": "edits transcript",
     # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
     "proxy": (
-        "dashboard edits engine errors facts markers plugins policy pricing sessions store tools"
-        " pauses wire"
+        "dashboard edits engine errors facts markers pauses plugins policy pricing regex sessions"
+        " store tools wire"
     ),
 }
 # Imports inside a function, against the direction, each for its one reason.
 LATE = {
     ("policy", "passes"),  # a policy names passes, and passes read the policy
+    ("wire", "providers"),  # a format is its provider's, and whoever asks for one needs them all
     ("policy", "config"),  # Policy.load is where people look for it, and reading files is I/O
 }
 # Who may reach outside: all others are the core.
@@ -80,6 +82,7 @@ MAY = {
     ("engine", "secrets"),  # the memo's keys are this process's own, and never leave it
     ("pricing", "datetime"),  # prices are listed by the day
 }
+ALONE = {"agents.forwarder"}  # run as a file, by an interpreter that need not have respool
 # The packages in which codes of rules are string literals.
 RULES = ("providers",)
 
@@ -228,6 +231,23 @@ def reaches_outside(one: Module) -> Iterator[str]:
             yield f"calls {called.id} in line {called.lineno}"
 
 
+def compiles_at_import(one: Module) -> Iterator[str]:
+    """Patterns outside functions are made by `regex.lazy_compile`."""
+    if one.name in ALONE:
+        return
+    inside = {
+        id(node)
+        for function in one.nodes
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    for node in one.nodes:
+        if not isinstance(node, ast.Attribute) or id(node) in inside:
+            continue
+        if ast.unparse(node) == "re.compile":
+            yield f"compiles a pattern at its import, in line {node.lineno}"
+
+
 def is_too_long(one: Module) -> Iterator[str]:
     count = len(one.text.splitlines())
     if count > MOST_LINES:
@@ -269,6 +289,10 @@ def test_the_core_does_no_io():
     nobody(reaches_outside)
 
 
+def test_no_pattern_is_compiled_at_an_import():
+    nobody(compiles_at_import)
+
+
 def test_no_file_is_too_long():
     nobody(is_too_long)
 
@@ -282,7 +306,7 @@ def test_the_tables_name_only_what_exists():
     rows = {(*filter(None, [package]), one) for package in RANKS for one in RANKS[package]}
     known = {tuple(name.split(".")) for name in KNOWS_ONLY}
     known |= {(one,) for row in KNOWS_ONLY.values() for one in row.split()}
-    edge = {(name,) for name in (*EDGE, *RULES)}
+    edge = {(name,) for name in (*EDGE, *RULES)} | {tuple(name.split(".")) for name in ALONE}
     assert {".".join(one) for one in (rows | known | edge) - names()} == set()
 
 
@@ -313,6 +337,7 @@ def planted() -> Iterator[tuple[Rule, str, str]]:
     for text in ("import os", "def late():\n    from pathlib import Path", "import click"):
         yield reaches_outside, low, text
     yield reaches_outside, f"{low}.inner", "open('a')"
+    yield compiles_at_import, low, "import re\nPATTERN = re.compile('a')"
     yield is_too_long, low, "\n" * (MOST_LINES + 1)
     long = "def long():" + "\n    pass" * MOST_FUNCTION_LINES
     yield has_a_function_that_is_too_long, low, long

@@ -7,9 +7,8 @@ for. So a request that goes out as it came leaves that reasoning behind.
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -495,8 +494,12 @@ def _encode_nothing(_source: int | None, _message: JSON) -> bytes | None:
     return None
 
 
-# The memo is this process's own: a secret start keeps hostile texts from being made to collide.
-_SECRET = secrets.randbits(64)
+@cache
+def _secret() -> int:
+    """The start of a memo's keys: this process's own, so that no text can be made to collide."""
+    import secrets  # lazily: only a memo needs it
+
+    return secrets.randbits(64)
 
 
 # The fields beside the head that rules of steps depend on.
@@ -505,7 +508,7 @@ _RULE_FIELDS = ("model", "thinking", "previous_response_id", "conversation")
 
 def prefix_keys(body: RequestBody, context: Context) -> list[bytes]:
     """Memo keys of all prefixes of the history, without cache breakpoints."""
-    return body.prefix_keys(context.request.start_key or _start_key(body, context), _SECRET)
+    return body.prefix_keys(context.request.start_key or _start_key(body, context), _secret())
 
 
 def _start_key(body: RequestBody, context: Context) -> bytes:
@@ -515,7 +518,7 @@ def _start_key(body: RequestBody, context: Context) -> bytes:
         f"{context.codec.name}|{_field_signature(body, names)}|{context.counter}|{context.rates}|"
         f"{_model_name(context.fields)}|"
     )
-    first = xxhash.xxh3_128(signature.encode() + _policy_key(context), seed=_SECRET)
+    first = xxhash.xxh3_128(signature.encode() + _policy_key(context), seed=_secret())
     first.update(body.head_bytes(names))
     return first.digest()
 

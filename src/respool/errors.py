@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Iterable
 from typing import cast
@@ -156,6 +155,8 @@ def unknown_key(source: str, description: str, key: str, known: Collection[str])
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
     """The most similar known name, if one is similar."""
+    import difflib  # lazily: only a message about a mistake needs it
+
     folded = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1)
     return folded[near[0]] if near else None

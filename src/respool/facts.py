@@ -12,9 +12,10 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from .errors import MAX_VALUE, invalid_value, join_names, reject_unknown_keys, whole_number
+from .regex import lazy_compile
 
-_HASH_PATTERN = re.compile(r"[0-9a-f]+", re.ASCII)
-_REFERENCE_PATTERN = re.compile(r"[a-z2-7]{20}", re.ASCII)
+_HASH_PATTERN = lazy_compile(r"[0-9a-f]+", re.ASCII)
+_REFERENCE_PATTERN = lazy_compile(r"[a-z2-7]{20}", re.ASCII)
 _SET_KINDS = ("skipped", "left_alone", "cold", "changed")
 _KINDS = (*_SET_KINDS, "windows", "breakpoints", "summaries")
 # Cache breakpoints of a client: none, or with a lifetime; full: as many as allowed; behind: none,

@@ -14,12 +14,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from .regex import lazy_compile
+
 MAX_STATES: Final = 2_000  # of one pattern, with its repeats expanded
 MAX_PATTERN_CHARS: Final = 1_000
 
 _MAX_CACHED_STEPS = 20_000  # from a set of states to the next
 _BACKTRACKING = frozenset("*+?{|")  # a pattern without these never backtracks
-_TOKEN = re.compile(
+_TOKEN = lazy_compile(
     r"(?P<repeat>[*+?]|\{\d+(?:,\d*)?\}|\{,\d+\})(?P<how>[?+]?)"
     r"|(?P<open>\((?:\?:|\?P<[A-Za-z_]\w*>|(?!\?)))"
     r"|(?P<close>\))"
@@ -30,8 +32,8 @@ _TOKEN = re.compile(
     r"|(?P<one>[^\\\[()])",
     re.DOTALL,
 )
-_FLAGS = re.compile(r"\(\?([aims]+)\)")
-_WORD = re.compile(r"\w")
+_FLAGS = lazy_compile(r"\(\?([aims]+)\)")
+_WORD = lazy_compile(r"\w")
 
 CharacterTest = Callable[[str], object]
 

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from .media import MEDIA_UNITS
+from .regex import lazy_compile
 from .transcript import Part, Ref
 
 MAX_MARKER_CHARS = 256
@@ -28,14 +29,14 @@ _MARKER_START = "[respool: "
 _MAX_NAME_CHARS = 48  # of a tool's name
 _MAX_SUBJECT_CHARS = 60  # of the file or command that a clipped result is from
 _MIN_SUBJECT_CHARS = 16  # with less room it is left out
-_INVALID_NAME_CHAR = re.compile(r"[^A-Za-z0-9_.:/@-]")
+_INVALID_NAME_CHAR = lazy_compile(r"[^A-Za-z0-9_.:/@-]")
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _BASE32_PAIRS = [one + other for one in _BASE32 for other in _BASE32]  # ten bits each
 
 # Any character but brackets, semicolons, control characters and lone surrogates.
 _NOT_SAID = r"\[\];\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 
-_CLIP_PATTERN = re.compile(
+_CLIP_PATTERN = lazy_compile(
     r"\[respool: clipped (?P<tool>[A-Za-z0-9_.:/@-]{1,48}) result of (?P<size>[\d,]{1,15}) chars"
     r" to (?P<cap>[\d,]{1,15}); (?P<gone>[\d,]{1,15}) of (?P<all>[\d,]{1,15})"
     r" (?P<unit>lines|chars) left out here"
@@ -65,9 +66,9 @@ UNITS = (
 )
 _UNIT = "|".join(UNITS)
 _MAX_REASON_CHARS = 120
-_NOT_SAID_CHARS = re.compile(f"[{_NOT_SAID}]+")
+_NOT_SAID_CHARS = lazy_compile(f"[{_NOT_SAID}]+")
 
-_OMISSION_PATTERN = re.compile(
+_OMISSION_PATTERN = lazy_compile(
     r"\[respool: (?P<gone>[\d,]{1,15})(?: of (?P<all>[\d,]{1,15}))? (?P<unit>"
     + _UNIT
     + r") left out"
@@ -79,11 +80,11 @@ _OMISSION_PATTERN = re.compile(
 )
 ADVICE_START: Final = "[respool noticed: "
 _MAX_ADVICE_CHARS = 1_000
-_ADVICE_PATTERN = re.compile(r"\[respool noticed: [^\[\]\r\n]{1,1000}\]")
+_ADVICE_PATTERN = lazy_compile(r"\[respool noticed: [^\[\]\r\n]{1,1000}\]")
 _BRACKETS_TO_PARENTHESES = str.maketrans("[]", "()")
-_GAP_PATTERN = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
+_GAP_PATTERN = lazy_compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
 _NAME_PATTERN = r"[A-Za-z0-9_./:@\\-]{5,}"
-_NAMES_PATTERN = re.compile(
+_NAMES_PATTERN = lazy_compile(
     rf"\[names only there: {_NAME_PATTERN}(?:, {_NAME_PATTERN}){{0,11}}\]", re.ASCII
 )
 
@@ -319,7 +320,7 @@ _SIGNS = (*_LINE_STARTS, "[\\u2026 ", "repeat_of")  # every marker contains one 
 _REPEAT = "repeat_of"
 # A line that describes a call as rendered histories do, in either style.
 _CALL_SIGNS = ("The assistant called ", "[Tool Call: ")
-_CALL_DESCRIPTION = re.compile(
+_CALL_DESCRIPTION = lazy_compile(
     r"The assistant called \S{1,80}(?: \((?:id \S{1,80}|call \d{1,6} of this turn)\))?"
     r"(?:, run by the provider,)? with(?:out arguments\.$| \{|$)"
     r"|\[Tool Call: [^\s(]{1,80}\("

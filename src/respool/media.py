@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from typing import NamedTuple
 
+from .regex import lazy_compile
 from .wire.base import wire_format
 
 Size = tuple[int, int]
 
 MEDIA_UNITS = ("image", "file")  # the units that a marker names
-_MEDIA_MARKER = re.compile(
+_MEDIA_MARKER = lazy_compile(
     rf"\[respool: 1 (?:{'|'.join(MEDIA_UNITS)}) left out[^\n\[\]]{{0,200}}; ref [a-z2-7]{{20}}\]",
     re.ASCII,
 )
@@ -203,7 +204,7 @@ _SIZES: tuple[tuple[bytes, int, Callable[[bytes], Size]], ...] = (
 
 # --- PDF ---------------------------------------------------------------------------------------
 
-_PAGE = re.compile(rb"/Type\s{0,8}/Page(?![A-Za-z])")
+_PAGE = lazy_compile(rb"/Type\s{0,8}/Page(?![A-Za-z])")
 
 
 def _pdf_pages(body: _Base64Data) -> int:
@@ -235,7 +236,7 @@ class _Base64Data(NamedTuple):
         return (len(self.text) - self.start) * 3 // 4
 
 
-_NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
+_NOT_BASE64 = lazy_compile(rb"[^A-Za-z0-9+/]+")
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 

@@ -7,6 +7,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from .regex import lazy_compile
+
 Version = tuple[int, int]
 
 
@@ -18,12 +20,12 @@ class ModelName(Struct, frozen=True, gc=False):
     version: Version
 
 
-_CLAUDE_NEW = re.compile(
+_CLAUDE_NEW = lazy_compile(
     r"claude-(opus|sonnet|haiku|fable|mythos)-(\d{1,2})(?:[-.](\d{1,2}))?(?![\d.])", re.ASCII
 )
-_CLAUDE_OLD = re.compile(r"claude-(\d)(?:[-.](\d))?-(opus|sonnet|haiku)", re.ASCII)
-_GPT = re.compile(r"(?:^|[/:])gpt-(\d{1,2})(?:\.(\d{1,2}))?", re.ASCII)
-_GEMINI = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?", re.ASCII)
+_CLAUDE_OLD = lazy_compile(r"claude-(\d)(?:[-.](\d))?-(opus|sonnet|haiku)", re.ASCII)
+_GPT = lazy_compile(r"(?:^|[/:])gpt-(\d{1,2})(?:\.(\d{1,2}))?", re.ASCII)
+_GEMINI = lazy_compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?", re.ASCII)
 
 
 def parse_model_name(name: object) -> ModelName | None:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from .facts import BreakpointMode
 from .model_names import Version, parse_model_name
 from .policy import Policy
+from .regex import lazy_compile
 from .wire.base import wire_format
 
 if TYPE_CHECKING:
@@ -181,8 +182,8 @@ def _find_row(maker: Maker, name: str) -> _Row:
 
 # --- whose model -------------------------------------------------------------------------------
 
-_CLAUDE_PATTERN = re.compile(r"claude|(?:^|[/:])(?:opus|sonnet|haiku|fable|mythos)")
-_OPENAI_PATTERN = re.compile(
+_CLAUDE_PATTERN = lazy_compile(r"claude|(?:^|[/:])(?:opus|sonnet|haiku|fable|mythos)")
+_OPENAI_PATTERN = lazy_compile(
     r"(?:^|[/:])(?:(?:chat)?gpt-(?!oss)|o[1-9](?![0-9a-z])|codex|computer-use)"
 )
 
@@ -225,8 +226,8 @@ _LISTS = {
     "gemini": "google",
 }
 _FREE = ":free"  # OpenRouter's suffix for free models
-_EDITION = re.compile(r"[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2})(?![\d-])|:[a-z]+$", re.ASCII)
-_BEDROCK = re.compile(r"(?:[a-z-]+\.)+[a-z]")  # "us.anthropic.claude-…"
+_EDITION = lazy_compile(r"[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2})(?![\d-])|:[a-z]+$", re.ASCII)
+_BEDROCK = lazy_compile(r"(?:[a-z-]+\.)+[a-z]")  # "us.anthropic.claude-…"
 
 
 def priced(terms: CacheTerms, format: str, model: object, at: float | None) -> CacheTerms:

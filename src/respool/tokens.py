@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import import_module
@@ -11,6 +10,7 @@ from zlib import adler32
 
 from msgspec import Struct
 
+from .regex import lazy_compile
 from .transcript import Part
 from .wire.base import wire_format
 
@@ -112,11 +112,11 @@ def _name_tokens(name: str, counter: TokenCounter) -> int:
 
 # A model's name often follows a vendor or a region: "openrouter/qwen/…", "us.anthropic.…".
 _NAME_START = r"(?:^|[/:@._-])(?:"
-_CLAUDE_TO_46 = re.compile(
+_CLAUDE_TO_46 = lazy_compile(
     r"claude-(?:v?[123](?!\d)|instant|[a-z]+-4(?:-[0-6](?!\d)|-\d{8}|-[a-z]|[@:]|$))"
 )
-_OPENAI = re.compile(_NAME_START + r"(?:chat)?gpt|o[1-9](?![0-9a-z])|codex|computer-use)")
-_OTHER = re.compile(
+_OPENAI = lazy_compile(_NAME_START + r"(?:chat)?gpt|o[1-9](?![0-9a-z])|codex|computer-use)")
+_OTHER = lazy_compile(
     _NAME_START
     + "aya|baichuan|chatglm|cogito|command|codestral|dbrx|deepseek|devstral|doubao|ernie"
     "|exaone|falcon|glm|granite|grok|hermes|hunyuan|internlm|jamba|kimi|llama|longcat|magistral"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def test_no_command_is_described_by_half_a_sentence_in_the_list():
 
 
 def test_on_a_terminal_a_page_is_formatted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys.modules["respool.cli.docs"], "is_terminal", lambda: True)
+    monkeypatch.setattr("respool.cli.docs.is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     said = run("troubleshooting")
     assert "**" not in said

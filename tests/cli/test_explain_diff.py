@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any
 
@@ -80,8 +79,7 @@ def test_what_is_passed_through_has_no_diff() -> None:
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" not in explain("--diff", data=body(), color=True)
-    module = sys.modules["respool.cli.explain"]  # the package names the command so
-    monkeypatch.setattr(module, "is_terminal", lambda: True)
+    monkeypatch.setattr("respool.cli.explain.is_terminal", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     shown = explain("--diff", data=body(), color=True)
     assert "\x1b[31m- line" in shown

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from respool.cli import main
-from respool.hooks.events import AGENTS, AgentName
-from respool.hooks.snippets import hook_command, hook_words
+from respool.hooks.hook_command import AGENTS, AgentName, hook_words
+from respool.hooks.snippets import hook_command
 
 SOURCE = Path(__file__).parents[2] / "src"
 EVENT = {

@@ -83,7 +83,7 @@ class TestExpand:
         store = SQLiteStore(path)
         store.keep(OWNER, "c1", by_ref("\x1b[2Jgone"))
         store.close()
-        monkeypatch.setattr(sys.modules["respool.cli.expand"], "is_terminal", lambda: True)
+        monkeypatch.setattr("respool.cli.expand.is_terminal", lambda: True)
         assert run("expand", reference("\x1b[2Jgone")).output == "\\x1b[2Jgone\n"
 
     @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from respool.hooks.events import AgentName
+from respool.hooks.hook_command import AgentName
 from respool.hooks.snippets import hook_settings, snippet
 from tests.e2e.agents import DRIVEN, WITHIN, Driven, _bin, missing
 from tests.transcripts.agent import SAID

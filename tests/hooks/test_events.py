@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from respool.hooks.events import MIN_DENIED_CHARS, AgentName, parse_event
+from respool.hooks.events import MIN_DENIED_CHARS, parse_event
+from respool.hooks.hook_command import AgentName
 
 LONG = "x" * (2 * MIN_DENIED_CHARS)
 

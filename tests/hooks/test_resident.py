@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from respool.hooks import hook_client, resident
+from respool.hooks.hook_command import hook_words
 from respool.hooks.resident import Resident, decode_call
-from respool.hooks.snippets import hook_words
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no such sockets")
 

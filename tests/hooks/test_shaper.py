@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from respool.hooks.events import AgentName
+from respool.hooks.hook_command import AgentName
 from respool.hooks.responder import HookCall, Responder
 from respool.hooks.shaper import SESSION_OF, History, ShapedResult, Shaper
 from respool.hooks.timeline import ToolResult

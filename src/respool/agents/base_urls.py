@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -12,6 +11,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from ..proxy.server_options import UpstreamName as Name
+from ..regex import lazy_compile
 from .settings_files import (
     as_object,
     as_text,
@@ -61,8 +61,8 @@ _CLAUDE_CLOUDS: Final = (
 )
 _AWS_BEARER: Final = "AWS_BEARER_TOKEN_BEDROCK"
 _CLAUDE_OTHER_REGION: Final = "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION"
-_AWS_REGION: Final = re.compile(r"[a-z]{2,4}(?:-[a-z]{2,20}){1,3}-[0-9]{1,2}")
-_FOUNDRY_RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}[A-Za-z0-9]")
+_AWS_REGION: Final = lazy_compile(r"[a-z]{2,4}(?:-[a-z]{2,20}){1,3}-[0-9]{1,2}")
+_FOUNDRY_RESOURCE: Final = lazy_compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}[A-Za-z0-9]")
 _CLAUDE_MANAGED: Final = {
     "darwin": Path("/Library/Application Support/ClaudeCode"),
     "win32": Path("C:/Program Files/ClaudeCode"),
@@ -337,7 +337,7 @@ _OPENCODE_MANAGED: Final = {
     "darwin": Path("/Library/Application Support/opencode"),
     "win32": Path("C:/ProgramData/opencode"),
 }.get(sys.platform, Path("/etc/opencode"))
-_OPENCODE_ENV: Final = re.compile(r"\{env:([^}]+)\}")
+_OPENCODE_ENV: Final = lazy_compile(r"\{env:([^}]+)\}")
 
 
 def opencode_providers(

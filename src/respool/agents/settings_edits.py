@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, cast
 from msgspec import Struct
 
 from ..errors import RespoolError
+from ..regex import lazy_compile
 from .settings_files import as_object, parse_object
 
 Format = Literal["json", "toml", "env", "yaml"]
@@ -149,9 +150,9 @@ def _newline(text: str) -> str:
 
 # --- JSON with comments ------------------------------------------------------------------------
 
-_GAP: Final = re.compile(r"(?:\s+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_SCALAR: Final = re.compile(r"[^\s,\]}/]+")
+_GAP: Final = lazy_compile(r"(?:\s+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_STRING: Final = lazy_compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SCALAR: Final = lazy_compile(r"[^\s,\]}/]+")
 
 
 class JsonNode(Struct):
@@ -283,8 +284,8 @@ def _dumps(text: str, value: Any, outer: str | None) -> str:
 
 # --- TOML --------------------------------------------------------------------------------------
 
-_HEADER: Final = re.compile(r"\s*\[[^\[\]]+\]\s*(?:#.*)?$")
-_TOML_STRING: Final = re.compile(r"""=\s*("(?:[^"\\]|\\.)*"|'[^']*')""")
+_HEADER: Final = lazy_compile(r"\s*\[[^\[\]]+\]\s*(?:#.*)?$")
+_TOML_STRING: Final = lazy_compile(r"""=\s*("(?:[^"\\]|\\.)*"|'[^']*')""")
 
 
 def _set_toml(text: str, keys: tuple[str, ...], value: Any) -> str:
@@ -354,12 +355,12 @@ def _remove_toml(text: str, keys: tuple[str, ...]) -> str:
 # --- a value per line --------------------------------------------------------------------------
 
 _LINES: Final[dict[str, re.Pattern[str]]] = {
-    "env": re.compile(r"\s*(?:export\s+)?(?P<key>[A-Za-z_]\w*)\s*=(?P<value>.*)$"),
-    "yaml": re.compile(
+    "env": lazy_compile(r"\s*(?:export\s+)?(?P<key>[A-Za-z_]\w*)\s*=(?P<value>.*)$"),
+    "yaml": lazy_compile(
         r"(?P<key>[A-Za-z][\w-]*):(?P<value>(?:[ \t]+[^#\s].*?)?)[ \t]*(?:[ \t]#.*)?$"
     ),
 }
-_NOT_FLAT: Final = re.compile(r"(?!#)\S|\.\.\.$")  # neither indented, nor empty, nor a comment
+_NOT_FLAT: Final = lazy_compile(r"(?!#)\S|\.\.\.$")  # neither indented, nor empty, nor a comment
 
 
 def _set_line(text: str, keys: tuple[str, ...], value: Any, *, format: Format) -> str:

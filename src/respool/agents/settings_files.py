@@ -16,10 +16,12 @@ from typing import Any, Final, cast
 
 from msgspec import Struct
 
+from ..regex import lazy_compile
+
 # An unterminated string or comment runs to the end, so the scan stays linear.
 _STRING: Final = r'"(?:[^"\\]|\\.?)*(?:"|\Z)'
-_COMMENTS: Final = re.compile(rf"({_STRING})|//[^\r\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
-_LAST_COMMAS: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+_COMMENTS: Final = lazy_compile(rf"({_STRING})|//[^\r\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
+_LAST_COMMAS: Final = lazy_compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
 def config_folder(environ: Mapping[str, str], variable: str, below: str) -> Path:
@@ -121,7 +123,7 @@ def is_http_url(url: str) -> bool:
 # --- environment variables in settings files ---------------------------------------------------
 
 
-_LINE: Final = re.compile(
+_LINE: Final = lazy_compile(
     r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)(?:[ \t]*=|(:)[ \t])[ \t]*"""
     r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^#\r\n]*?))[ \t]*(?:\#[^\r\n]*)?\r?$""",
     re.MULTILINE,

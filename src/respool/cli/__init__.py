@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from .brief import brief
-from .check import check
-from .compact import compact
-from .completion import completion
-from .console import CommandGroup
-from .demo import demo
-from .docs import docs, page_of_command
-from .doctor import doctor
-from .expand import expand
-from .explain import explain
-from .forget import forget
-from .hook import hook
-from .install import install, uninstall
-from .loops import loops
-from .mcp import mcp
-from .replay import replay
-from .run import run
-from .search import search
-from .serve import serve
-from .settings import settings
-from .stats import stats
-from .status import status
-from .statusline import statusline
+from .console import CommandGroup, CommandTable
 
+# By name, each in the file of that name: what the list of commands says of it.
+_COMMANDS = {
+    "compact": "Write FILE with a smaller tool history.",
+    "explain": "Explain what respool would do to FILE, and why.",
+    "check": "List what the provider would reject in FILE.",
+    "replay": "Say what past sessions cost, and what respool would have saved.",
+    "loops": "List the loops of the agent in FILE.",
+    "brief": "Say what the agent in FILE did.",
+    "run": "Run an agent with a proxy of its own.",
+    "install": "Send an agent's requests through respool for good.",
+    "uninstall": "Undo what respool install has changed.",
+    "serve": "Serve the proxy and its dashboard.",
+    "hook": "Shape an agent's results as they arrive, without a proxy.",
+    "status": "Show the proxy, the store and what was saved, on one screen.",
+    "stats": "Show what respool saved, by time, agent and project.",
+    "statusline": "Print a line for Claude Code's status line.",
+    "doctor": "Check the installation, and say what to do.",
+    "mcp": "Let an agent expand and find originals by itself.",
+    "expand": "Write the original that a marker leads to.",
+    "search": "Find originals in the store by their words.",
+    "forget": "Delete stored originals, records of requests and facts.",
+    "demo": "Show what respool does on a bundled example.",
+    "docs": "Show the documentation.",
+    "settings": "Show every setting, its value and its origin.",
+    "completion": "Print the completion script of a shell.",
+}
+_FILES = {"uninstall": "install"}  # of commands that are in another's file
 _CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -47,7 +53,18 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
     context.exit()
 
 
-@click.group(cls=CommandGroup, context_settings=_CONTEXT_SETTINGS)
+def _load(name: str) -> click.Command:
+    """Import a command."""
+    from .docs import page_of_command
+
+    command: click.Command = getattr(import_module(f".{_FILES.get(name, name)}", __name__), name)
+    command.epilog = f"More: respool docs {page_of_command(name)}"
+    return command
+
+
+@click.group(
+    cls=CommandGroup, commands=CommandTable(_COMMANDS, _load), context_settings=_CONTEXT_SETTINGS
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -84,35 +101,5 @@ def drop_working_directory() -> None:
     if first in ("", str(Path.cwd())) and Path(__file__).parents[2] != Path.cwd():
         del sys.path[0]
 
-
-for _command in (
-    compact,
-    explain,
-    check,
-    replay,
-    loops,
-    brief,
-    run,
-    install,
-    uninstall,
-    serve,
-    hook,
-    status,
-    stats,
-    statusline,
-    doctor,
-    mcp,
-    expand,
-    search,
-    forget,
-    demo,
-    docs,
-    settings,
-    completion,
-):
-    main.add_command(_command)
-
-for _name, _command in main.commands.items():
-    _command.epilog = f"More: respool docs {page_of_command(_name)}"
 
 __all__ = ["drop_working_directory", "main"]

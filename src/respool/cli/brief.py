@@ -35,7 +35,7 @@ class _Brief(Struct, frozen=True):
     text: str
 
 
-@click.command(short_help="Say what the agent in FILE did.")
+@click.command()
 @file_argument
 @format_option
 @click.option(

@@ -23,7 +23,7 @@ from .options import (
 )
 
 
-@click.command(short_help="Write FILE with a smaller tool history.")
+@click.command()
 @file_argument
 @click.option("-o", "--output", default=STANDARD_STREAM, metavar="PATH", help="File to write to.")
 @format_option

@@ -11,7 +11,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 _VARIABLE: Final = "_RESPOOL_COMPLETE"  # by which click is asked for words
 
 
-@click.command(short_help="Print the completion script of a shell.")
+@click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

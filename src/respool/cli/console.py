@@ -6,11 +6,10 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from msgspec import Struct
 
 from ..errors import RespoolError
 
@@ -44,8 +43,52 @@ class _CommandInterrupted(CommandError):
     exit_code = EXIT_INTERRUPTED
 
 
+class CommandTable(MutableMapping[str, click.Command]):
+    """Commands by name, each imported when it is first used."""
+
+    def __init__(
+        self, short_helps: Mapping[str, str], load: Callable[[str], click.Command]
+    ) -> None:
+        self._short_helps = {**short_helps}
+        self._load = load
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._short_helps:
+            raise KeyError(name)
+        if name not in self._loaded:
+            command = self._load(name)
+            command.short_help = self._short_helps[name]
+            self._loaded[name] = command
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._short_helps[name] = command.get_short_help_str()
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._short_helps[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._short_helps)
+
+    def __len__(self) -> int:
+        return len(self._short_helps)
+
+    def short_helps(self) -> list[tuple[str, str]]:
+        """Names and short helps in the order of the names; no command is imported."""
+        return sorted(self._short_helps.items())
+
+
 class CommandGroup(click.Group):
-    """Command group that turns every error into a sentence."""
+    """Command group that imports a command with its use and turns every error into a sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, for which none is imported."""
+        assert isinstance(self.commands, CommandTable)
+        with formatter.section("Commands"):
+            formatter.write_dl(self.commands.short_helps())
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command."""
@@ -99,7 +142,7 @@ _GAP = 3  # between two columns on a terminal
 _MIN_COLUMN_WIDTH = 8  # min characters of a column with wrapped cells
 
 
-class Table(Struct, frozen=True):
+class Table(NamedTuple):
     """Table with headings. Numbers are right-aligned; `whole` columns are never wrapped."""
 
     title: str

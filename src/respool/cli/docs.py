@@ -78,7 +78,7 @@ def find_page(topic: str, pages: list[str]) -> str:
     raise CommandError(f"There is no page {topic!r}; respool docs lists them all.")
 
 
-@click.command(short_help="Show the documentation.")
+@click.command()
 @click.argument("topic", metavar="[TOPIC]", required=False)
 def docs(topic: str | None) -> None:
     """Show a page of the documentation; without TOPIC, list all pages.

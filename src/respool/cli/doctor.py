@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import stat
 import sys
@@ -22,6 +21,7 @@ from ..config import PREFIX
 from ..errors import PolicyError, RespoolError
 from ..plugins import installed_version
 from ..policy import Policy
+from ..regex import lazy_compile
 from .console import Table, pluralize, show
 from .options import json_option, resolve_store_path, store_option, to_json
 from .status import ProxyHealth, ask_health, format_bytes, read_store, url_option
@@ -41,7 +41,8 @@ _MIN_FREE_BYTES: Final = 200_000_000  # on the store's disk
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _MCP_NAME: Final = "respool"
-_SETTINGS_FILE: Final = re.compile(r"(?:^|, by )(?:respool|pyproject)\.toml: (.+)$")  # of an origin
+# In the origin of a setting.
+_SETTINGS_FILE: Final = lazy_compile(r"(?:^|, by )(?:respool|pyproject)\.toml: (.+)$")
 
 
 class Finding(Struct, frozen=True):
@@ -63,7 +64,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     ask: Callable[[str], ProxyHealth]
 
 
-@click.command(short_help="Check the installation, and say what to do.")
+@click.command()
 @url_option
 @store_option
 @json_option

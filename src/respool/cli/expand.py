@@ -11,6 +11,7 @@ import click
 import respool
 
 from ..markers import find_marker
+from ..regex import lazy_compile
 from .console import CommandError, escape_unprintable, is_terminal
 from .options import (
     STANDARD_STREAM,
@@ -21,12 +22,12 @@ from .options import (
     write_bytes,
 )
 
-_REF = re.compile(r"[a-z2-7]{4,20}", re.ASCII)
-_RANGE = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})?)?", re.ASCII)
+_REF = lazy_compile(r"[a-z2-7]{4,20}", re.ASCII)
+_RANGE = lazy_compile(r"(\d{1,9})(?:[:-](\d{1,9})?)?", re.ASCII)
 _LAST_LINE = 10**9
 
 
-@click.command(short_help="Write the original that a marker leads to.")
+@click.command()
 @click.argument("ref", metavar="REF")
 @click.option(
     "--lines", metavar="A:B", help="Only these lines, counted from 1; A: means up to the end."

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from ..hooks.events import AGENTS, AgentName
 from ..hooks.hook_client import MAX_SECONDS
+from ..hooks.hook_command import AGENTS, AgentName, hook_words
 
 _ENDED = 0  # a hook never fails: an agent would take that for the result of its tool
 
 
-@click.command(short_help="Shape an agent's results as they arrive, without a proxy.")
+@click.command()
 @click.argument("agent", type=click.Choice(AGENTS))
 @click.option(
     "--print",
@@ -44,8 +44,6 @@ def hook(agent: AgentName, wants_snippet: bool, expand_tool: str | None) -> None
         click.echo(snippet(agent, options), nl=False)
         return
     if sys.platform != "win32":
-        from ..hooks.snippets import hook_words
-
         words = hook_words(agent, options)
         os.execv(words[0], words)  # noqa: S606 - the client, which asks the resident process
     _answer_directly([agent, *options])

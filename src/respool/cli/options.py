@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -22,7 +21,8 @@ import respool
 from ..config import PREFIX, apply_preset
 from ..errors import PassedThrough, PolicyError, UnreadableRequest, reject_unknown_keys
 from ..policy import NAMES, PRESETS
-from ..wire.base import FORMATS
+from ..regex import lazy_compile
+from ..wire.base import known_formats
 from .console import CommandError, missing_package
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ MAX_INPUT_BYTES = 2**30  # far above any request: a larger input is a device or 
 
 file_argument = click.argument("file", metavar="FILE")
 format_option = click.option(
-    "--format", "format", type=click.Choice(FORMATS), help="The wire format; detected by default."
+    "--format",
+    "format",
+    type=click.Choice(known_formats()),
+    help="The wire format; detected by default.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -341,7 +344,7 @@ def require_server() -> Generator[None]:
         raise missing_package("The proxy", error, "serve") from None
 
 
-_AGE = re.compile(r"(\d{1,5})([hdwm])")
+_AGE = lazy_compile(r"(\d{1,5})([hdwm])")
 _UNIT_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400}
 
 

@@ -9,7 +9,7 @@ import click
 from .options import json_option
 
 
-@click.command(short_help="Say what past sessions cost, and what respool would have saved.")
+@click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option(
     "--since",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..history.repeat_rates import ExcessRefetch, excess_refetch
+from ..regex import lazy_compile
 from ..replay.bill_sentences import COLUMNS, LEGEND, bill_sentences, cost_rows
 from ..replay.cost_breakdown import AGES
 from ..replay.policies import describe_policy
@@ -50,7 +50,7 @@ _DETAIL_LEGEND = (
     "lost: turns whose next step needed something that had been taken out.",
     "captured: share of floor's saving. invalid: refused. breaks: cache not found.",
 )
-_COMPARED = re.compile(r"none|floor|oracle|mask-\d+|clear-.+")  # policies that are not respool's
+_COMPARED = lazy_compile(r"none|floor|oracle|mask-\d+|clear-.+")  # policies that are not respool's
 _TOKENS_NOTE = "*: of plain input; one that is read from the cache counts as its price does."
 
 

@@ -73,10 +73,7 @@ class _WarningCollector(logging.Handler):
         self.last = record.getMessage()[:200]
 
 
-@click.command(
-    context_settings={"allow_interspersed_args": False},
-    short_help="Run an agent with a proxy of its own.",
-)
+@click.command(context_settings={"allow_interspersed_args": False})
 @upstream_option("as for serve")
 @observe_option
 @holdout_options

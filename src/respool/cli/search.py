@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXIT_NOTHING_FOUND = 1
 
 
-@click.command(short_help="Find originals in the store by their words.")
+@click.command()
 @click.argument("pattern", metavar="PATTERN")
 @click.option(
     "--limit",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec import to_builtins
 
-from ..wire.base import FORMATS
+from ..wire.base import known_formats
 from .console import CommandError
 from .options import (
     deadline_option,
@@ -93,7 +93,7 @@ def _forward_only(
     forward(to_builtins(going), inherited_socket(), port, why)
 
 
-@click.command(short_help="Serve the proxy and its dashboard.")
+@click.command()
 @service_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -125,7 +125,7 @@ def _forward_only(
 @click.option(
     "--text-for",
     "texts",
-    type=click.Choice(FORMATS),
+    type=click.Choice(known_formats()),
     multiple=True,
     help="Write calls and results as plain messages to the upstream of this format. May be "
     "repeated.",

@@ -184,7 +184,7 @@ def _named(key: str, savings: dict[str, Saving]) -> list[dict[str, Any]]:
     return [{key: name, **one.to_dict()} for name, one in savings.items()]
 
 
-@click.command(short_help="Show what respool saved, by time, agent and project.")
+@click.command()
 @click.option("--daily", "period", flag_value="day", default="day", help="The last 7 days.")
 @click.option("--weekly", "period", flag_value="week", help="The last 8 weeks, from Monday on.")
 @click.option("--monthly", "period", flag_value="month", help="The last 12 months.")

@@ -28,7 +28,7 @@ _LOCK_WAIT: Final = 0.2  # seconds, for another process that holds the store
 _CONVERSATIONS: Final = 50  # the latest, among which a session is looked for
 
 
-@click.command(short_help="Print a line for Claude Code's status line.")
+@click.command()
 @store_option
 def statusline(store_file: str | None) -> None:
     """Print what respool saved in this session of Claude Code, else today in its folder.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, assert_never, cast
 
@@ -29,6 +28,7 @@ from ..passes.old_reasoning import droppable_until
 from ..passes.protections import Protections
 from ..providers.bound_reasoning import binding_of
 from ..providers.registry import PROVIDERS
+from ..regex import lazy_compile
 from ..summaries.batch import render_exchanges
 from ..transcript import Part, Ref
 
@@ -128,7 +128,7 @@ def _protected_records(view: View, boundary: int) -> list[OfferRecord]:
     ]
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy_compile("[\ud800-\udfff]")
 
 
 class UnsoundOffer(RespoolError, ValueError):

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..history.ledger import Ledger
+from ..regex import lazy_compile
 from ..shapes import classify
 from ..tools.use import Content, Use
 from ..transcript import Part, ReadOnlyTranscript
@@ -97,9 +98,9 @@ _NEAR = (0, 2, 5, 12, 30)
 _STEPS: Final = bytes(1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2))
 _OWN_BINS: Final = tuple(bins[0] for bins in UNIQUE_BINS)
 _NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in UNIQUE_BINS)
-_TEST = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|e2e|fixtures?)(?:[/_.-]|$)", re.IGNORECASE)
-_PROSE = re.compile(r"\.(?:md|mdx|txt|rst|adoc|html?)$", re.IGNORECASE)
-_SETTINGS = re.compile(
+_TEST = lazy_compile(r"(?:^|[/_.-])(?:tests?|specs?|e2e|fixtures?)(?:[/_.-]|$)", re.IGNORECASE)
+_PROSE = lazy_compile(r"\.(?:md|mdx|txt|rst|adoc|html?)$", re.IGNORECASE)
+_SETTINGS = lazy_compile(
     r"\.(?:json|ya?ml|toml|ini|cfg|conf|lock|mod|sum|xml|env|mk)$|(?:^|/)(?:Makefile|Dockerfile)",
     re.IGNORECASE,
 )

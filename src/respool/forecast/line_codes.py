@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import product
+from math import prod
 from typing import Final
 
 from msgspec import Struct
 
 from ..history.line_index import UNNUMBERED, bytes_held
+from ..regex import lazy_compile
 
 FORMS: Final = (
     "blank", "definition", "import", "comment", "failure", "path", "closing", "block", "other",
@@ -27,7 +28,7 @@ _FAILURE = (
     r"(?P<failure>.{0,100}\b(?:[Ee]rror|ERROR|FAIL(?:ED)?|[Ff]ail(?:ed|ure)|panic|fatal"
     r"|Exception|undefined)\b|[✗×✘✖])"
 )
-_FAILURE_HINTS = re.compile(r"[✗×✘✖]|rror|RROR|FAIL|ail[eu]|panic|fatal|xception|undefined")
+_FAILURE_HINTS = lazy_compile(r"[✗×✘✖]|rror|RROR|FAIL|ail[eu]|panic|fatal|xception|undefined")
 _OTHERS = (
     r"(?P<definition>(?:(?:export|default|pub|public|private|protected|static|abstract|async"
     r"|override)\s)*(?:def|class|func|fn|function|interface|type|struct|enum|trait|impl|module"
@@ -37,8 +38,8 @@ _OTHERS = (
     r"|(?P<closing>[)\]}>;,]+$|end$|else\b)"
     r"|(?P<path>(?:\S*/)?[\w.-]+\.\w{1,5}(?::\d+)?(?=\s|$)|\S+/\S+)"
 )
-_FORM: Final = re.compile(f"{_FAILURE}|{_OTHERS}")
-_OTHER_FORM: Final = re.compile(_OTHERS)  # for lines without a failure: most
+_FORM: Final = lazy_compile(f"{_FAILURE}|{_OTHERS}")
+_OTHER_FORM: Final = lazy_compile(_OTHERS)  # for lines without a failure: most
 _NUMBER_OF: Final = {form: number for number, form in enumerate(FORMS)}
 _OPENS: Final = ("{", ":", "(", "[")
 
@@ -50,11 +51,12 @@ _SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # number of bins of each feature
 # By line code: bins of the line itself, its names, paths, figures, count, mentions, and
 # earlier occurrences.
 UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
-HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in UNIQUE_BINS)  # by line code
-WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
-_WORTH: Final = tuple(
-    UNIQUE_BINS.index(tuple(int(at == one) for one in range(7))) for at in range(7)
+HAS_NAMES: Final = bytes(  # by line code
+    bool(names or paths or figures) for _, names, paths, figures, _, _, _ in UNIQUE_BINS
 )
+WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
+# What one bin of each feature adds to a line code.
+_WORTH: Final = tuple(prod(_SIZES[at + 1 :]) for at in range(7))
 _SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by number of results with the line, this one included
 _NOWHERE: Final = 2**31 - 1  # after all lines
 _RESULT_BYTES: Final = 400  # bytes, without its lines

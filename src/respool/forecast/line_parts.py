@@ -15,14 +15,16 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..regex import lazy_compile
+
 LONG_LINE_CHARS: Final = 600  # a longer line is split
 _MIN_PART_CHARS: Final = 60  # of a JSON member or a clause; an escaped line may be shorter
 # An escaped line break; a comma before a JSON member; the end of a clause or a statement, but not
 # a semicolon inside a colour code.
-_BREAK: Final = re.compile(
+_BREAK: Final = lazy_compile(
     r"(?P<line>(?<!\\)(?:\\\\)*\\n)|,(?=\s?[\"{\[])|[.!?;] |[;}](?=[A-Za-z_$}])"
 )
-_ESCAPES: Final = re.compile(r"\\([\"\\/t])")
+_ESCAPES: Final = lazy_compile(r"\\([\"\\/t])")
 _ESCAPED: Final = {"t": "\t"}
 _LINE_BREAK: Final = "\\n"
 

@@ -7,7 +7,6 @@ take no limit.
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from ..history.failures import strip_color
 from ..history.line_index import UNNUMBERED, HashNumbers, argument_text
+from ..regex import lazy_compile
 from ..transcript import Part, Unit
 from .line_codes import (
     FIGURE,
@@ -37,17 +37,17 @@ from .line_codes import (
 )
 from .line_parts import has_parts, split_lines, unescape
 
-_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
-_TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier contains one of these
-_PATH: Final = re.compile(r"/|\.[A-Za-z]{1,5}$")
-_FIGURE: Final = re.compile(r"[0-9a-f.:x-]*$")
+_IDENTIFIER: Final = lazy_compile(r"[A-Za-z0-9_./:@\\-]{5,}")
+_TELLING: Final = lazy_compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier contains one of these
+_PATH: Final = lazy_compile(r"/|\.[A-Za-z]{1,5}$")
+_FIGURE: Final = lazy_compile(r"[0-9a-f.:x-]*$")
 # Prefixes that tools put before the lines of a file.
 _POSITION: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)|(?!\d)[^\s:]{1,200}:\d{1,7}[:-] ?"
-_PLACED: Final = re.compile(_POSITION)
-_PLACED_AFTER: Final = re.compile(rf"\n(?:{_POSITION})")
-_FILE: Final = re.compile(r"/([\w@-][\w.@-]*[\w@-])(?![\w./@-])")
+_PLACED: Final = lazy_compile(_POSITION)
+_PLACED_AFTER: Final = lazy_compile(rf"\n(?:{_POSITION})")
+_FILE: Final = lazy_compile(r"/([\w@-][\w.@-]*[\w@-])(?![\w./@-])")
 _EDGES: Final = ".:/-"
-_TIMING: Final = re.compile(r"\d[\d.:-]*[a-zA-Z]{0,3}")  # and other figures that are never needed
+_TIMING: Final = lazy_compile(r"\d[\d.:-]*[a-zA-Z]{0,3}")  # and other figures that are never needed
 _MIN_IDENTIFIER_CHARS: Final = 5
 _MIN_LINE_CHARS: Final = 16  # characters; shorter lines are never needed as such
 _MAX_LINE_CHARS: Final = 4_000  # characters of one line that are checked

@@ -6,11 +6,9 @@ the names that occur only in it. docs/how/forecast.md describes the fit of the w
 
 from __future__ import annotations
 
-import tomllib
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from importlib.resources import files
 from itertools import compress
 from math import prod
 from operator import getitem, mul
@@ -270,6 +268,9 @@ def call_rate(kind: str, age: int) -> float:
 @lru_cache(maxsize=1)
 def load_model() -> ForecastModel:
     """The weights shipped with respool."""
+    import tomllib  # lazily, as the file is read at the first forecast
+    from importlib.resources import files
+
     text = files("respool.forecast").joinpath("weights.toml").read_text("utf-8")
     return parse_model(tomllib.loads(text))
 

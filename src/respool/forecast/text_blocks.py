@@ -7,7 +7,6 @@ lines (a definition, a heading, a hunk's `@@`) stay with any of these that stays
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -16,6 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from ..history.line_index import unnumbered_lines
+from ..regex import lazy_compile
 
 Layout = Literal["code", "prose", "diff", "hits", "rows"]
 
@@ -25,36 +25,36 @@ _MAX_GLUED: Final = 40  # lines of one doc comment
 _MAX_SIGNATURE: Final = 12  # lines of a definition before its body
 _BLANK: Final = -1  # in place of an indentation
 
-_COMMENT: Final = re.compile(
+_COMMENT: Final = lazy_compile(
     r"//|#(?!\[|!\[|include|define|if|else|end)|\*(?:\s|/|$)|/\*|--\s|;;|%%"
 )
-_QUOTES: Final = re.compile(r'"""|\'\'\'')
-_ATTRIBUTE: Final = re.compile(r"@[\w.]+(?:\(.*\))?\s*$|#!?\[.*\]\s*$")
-_CONTINUATION: Final = re.compile(
+_QUOTES: Final = lazy_compile(r'"""|\'\'\'')
+_ATTRIBUTE: Final = lazy_compile(r"@[\w.]+(?:\(.*\))?\s*$|#!?\[.*\]\s*$")
+_CONTINUATION: Final = lazy_compile(
     r"[)\]}>]|(?:end|else|elif|elsif|except|finally|catch|rescue|ensure|fi|done|esac|then|do)\b"
     r"|</|\|\s|&&|\|\||\.\w|\?\.|`"
 )
-_CONTROL: Final = re.compile(
+_CONTROL: Final = lazy_compile(
     r"(?:\}\s*)?(?:if|for|while|switch|match|select|try|with|when|until|do|loop|case|default|return"
     r"|else|elif|except|catch|finally|go|defer|await|unless|foreach|using|lock)\b"
 )
-_DEFINITION: Final = re.compile(
+_DEFINITION: Final = lazy_compile(
     r"(?:(?:export|default|pub(?:\([a-z]+\))?|public|private|protected|static|abstract|final|async"
     r"|override|unsafe|internal|inline|declare|virtual)\s+)*"
     r"(?:def|class|func|fn|function|interface|type|struct|enum|trait|impl|module|mod|namespace"
     r"|const|let|var|val|describe|it|test|record|object|protocol|extension)\b"
 )
-_HEADING: Final = re.compile(r"(#{1,6})\s+\S|={3,}\s*\S.*=|-{3,}\s*\S.*-$")
-_ITEM: Final = re.compile(r"(?:[-*+•]|\d{1,3}[.)])\s+\S|\|")
-_TABLE_RULE: Final = re.compile(r"\|?[\s:|-]*-{3}[\s:|-]*$")
-_FENCE: Final = re.compile(r"(?:```|~~~)")
-_DIFF_FILE: Final = re.compile(r"diff --git |diff -|Index: |\*\*\* (?:Update|Add|Delete) File")
-_DIFF_HEAD: Final = re.compile(
+_HEADING: Final = lazy_compile(r"(#{1,6})\s+\S|={3,}\s*\S.*=|-{3,}\s*\S.*-$")
+_ITEM: Final = lazy_compile(r"(?:[-*+•]|\d{1,3}[.)])\s+\S|\|")
+_TABLE_RULE: Final = lazy_compile(r"\|?[\s:|-]*-{3}[\s:|-]*$")
+_FENCE: Final = lazy_compile(r"(?:```|~~~)")
+_DIFF_FILE: Final = lazy_compile(r"diff --git |diff -|Index: |\*\*\* (?:Update|Add|Delete) File")
+_DIFF_HEAD: Final = lazy_compile(
     r"index |--- |\+\+\+ |new file|deleted file|old mode|new mode|similarity|rename |copy |Binary "
 )
-_HIT_ROW: Final = re.compile(r"\s{0,8}(?:L|Line )?\d+[:\-]|[^\s:]{1,300}[:\-]\d+[:\-]")
-_EXCERPT: Final = re.compile(r"\d* *\|(?: |$)|-->|= (?:note|help)|[~^]{2,}")  # below an error
-_FAILURE: Final = re.compile(
+_HIT_ROW: Final = lazy_compile(r"\s{0,8}(?:L|Line )?\d+[:\-]|[^\s:]{1,300}[:\-]\d+[:\-]")
+_EXCERPT: Final = lazy_compile(r"\d* *\|(?: |$)|-->|= (?:note|help)|[~^]{2,}")  # below an error
+_FAILURE: Final = lazy_compile(
     r"\b(?:[Ee]rror|ERROR|FAIL(?:ED|URE)?|[Ff]ail(?:ed|ure)|panic|fatal|Exception|Traceback)\b|[✗×✘✖]"
 )
 

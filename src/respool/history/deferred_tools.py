@@ -6,12 +6,12 @@ its tool `ToolSearch` was asked for it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
+from ..regex import lazy_compile
 from ..tools.identity import find_expand_tool, is_expand_tool
 from ..transcript import Part
 
@@ -19,7 +19,7 @@ SEARCH_TOOL: Final = "ToolSearch"  # loads definitions into later requests
 _LIST_TAG: Final = "<available-deferred-tools>"
 _LIST_WORDS: Final = ("deferred tools are", f"{SEARCH_TOOL} with query")  # of the line before it
 _REMOVAL_WORDS: Final = "no longer available"
-_ITEM = re.compile(r"(?:- )?([^\s:]+)")
+_ITEM = lazy_compile(r"(?:- )?([^\s:]+)")
 _REFERENCE_START: Final = '{"type":"tool_reference",'
 
 

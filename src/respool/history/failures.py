@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
+from ..regex import lazy_compile
+
 # Characters of an open error; a longer one keeps the lines that explain it.
 MAX_OPEN_ERROR_CHARS: Final = 4_000
 
@@ -16,19 +18,19 @@ _MAX_LINE_CHARS = 160  # characters kept of an informative line
 _SEARCHED_CHARS = 20_000  # characters searched from either end
 
 # Failure reports of Codex, Claude Code, Gemini CLI, OpenHands, mini-swe-agent, and their JSON.
-_EXIT = re.compile(
+_EXIT = lazy_compile(
     r"exited with (?:exit )?(?:code|status)[: ]{1,2}(-?\d{1,10})"
     r"|exit[ _-]?(?:code|status)[\"']?(?:[: ]|: )[\"']?(-?\d{1,10})"
     r"|<(?:exit_?code|returncode)>\s{0,4}(-?\d{1,10})",
     re.IGNORECASE,
 )
-_ERROR_OPENING = re.compile(
+_ERROR_OPENING = lazy_compile(
     r"\s{0,8}(?:<(?:tool_use_)?error>|[\w.]{0,60}(?:error|exception)\s?:|fatal\s?:|panic\s?:"
     r"|traceback \(most recent)",
     re.IGNORECASE,
 )
-_COLOR = re.compile(r"\x1b\[[0-9;:]{0,30}[mK]")
-_COUNTED = re.compile(
+_COLOR = lazy_compile(r"\x1b\[[0-9;:]{0,30}[mK]")
+_COUNTED = lazy_compile(
     r"\b[1-9]\d{0,6} (?:fail(?:ed|ing|ures?)?|errors?|issues?|problems?)\b"
     r"|\bfailures?=[1-9]|\berrors=[1-9]|\bfail(?:ed|ures?)?[:(] ?[1-9]|test result: failed"
     r"|^(?:--- )?fail(?:ed)?\b|\*\*\* \[.{1,80}\] error \d|npm err(?:!|or\b)"
@@ -38,14 +40,14 @@ _COUNTED = re.compile(
 )
 # Lines that report no failure despite their words: ruff's fixes, eslint's warnings, Gemini CLI's
 # frame, commit titles.
-_SETTLED = re.compile(
+_SETTLED = lazy_compile(
     r"\b\d{1,7} errors? \(\d{1,7} fixed, 0 remaining\)"
     r"|\b\d{1,7} problems? \(0 errors,[^)\n]{0,80}\)|^Error: \(none\)$"
     r"|^(?:\[[\w./()# -]{1,200} [0-9a-f]{7,40}\]|HEAD is now at|Saved working directory)[^\n]*",
     re.IGNORECASE | re.MULTILINE,
 )
 _NONE = r"(?![\w ]{0,12}[:=( ]{1,3}(?:0|none)\b)"  # behind a word of failure: none was there
-_ENDS_FAILED = re.compile(
+_ENDS_FAILED = lazy_compile(
     rf"^(?:--- )?FAIL(?:ED|URES)?\b{_NONE}"
     r"|\b[1-9]\d* (?:tests? )?(?:failed|failures?|failing|fail|errors?)\b"
     r"|\bfailures?[:=] ?[1-9]|\berrors[:=] ?[1-9]|^[#ℹ] fail [1-9]|^errors!|\bbuild failure\b"
@@ -53,7 +55,7 @@ _ENDS_FAILED = re.compile(
     r"|\bfail code \d",
     re.IGNORECASE | re.MULTILINE,
 )
-_CRASHED = re.compile(
+_CRASHED = lazy_compile(
     rf"^(?:error|fatal|panic|traceback)\b{_NONE}|^error\[|command not found|command failed"
     r"|build failed|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)"
     r"|could not compile"
@@ -67,7 +69,7 @@ _CRASHED = re.compile(
 )
 # Failures that only the last lines report: above them, such a line may be one of many.
 _LAST_LINES = 6
-_LAST_FAILED = re.compile(
+_LAST_FAILED = lazy_compile(
     r"^\s{0,12}[✗✘✖✕×❌] ?(?!0 )\w"
     rf"|^\s{{0,12}}\[?(?:fail(?:ed|ure)?|error|fatal|critical)\b{_NONE}"
     r"(?:\]|:| {2}| (?=\S{1,200}$))"
@@ -83,21 +85,21 @@ _LAST_FAILED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 # Words of a line that may report a failure, and lines that have them and report none.
-_MAY_FAIL = re.compile(
+_MAY_FAIL = lazy_compile(
     r"\b(?:fail\w{0,5}|error\w{0,1}|\w{1,60}(?:error|exception)|exception|fatal|panic\w{0,3}|killed"
     r"|time(?:d |-)?out|denied|not found|no such|cannot|could not|unable|abort\w{0,2}"
     r"|mismatch\w{0,2}|critical|wrong|invalid|broken|crash\w{0,2}|out of memory|core dumped"
     r"|not ok)\b|[✗✘✖✕×❌]",
     re.IGNORECASE,
 )
-_NOT_FAILED = re.compile(
+_NOT_FAILED = lazy_compile(
     r"\b(?:0|no|none|without|zero) (?:\w{1,20} ){0,2}(?:fail|error|issue|problem|timed|time)\w{0,6}"
     r"|\b(?:fail|error|timed? ?out|killed)\w{0,6}[ \w]{0,12}[:=( ]{1,3}(?:0|none)\b"
     r"|^\W{0,8}(?:ok|pass(?:ed)?|[✓✔√])\b|^\s{0,12}[✓✔√✅]|\b(?:ok|pass(?:ed)?)\W{0,12}$",
     re.IGNORECASE,
 )
 # Summaries of passed tests; error lines above them may be expected ones.
-_PASSED = re.compile(
+_PASSED = lazy_compile(
     r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
 )
 _PASS_WORDS = ("pass", "test result")  # each of those contains one of these, or "fail"
@@ -109,12 +111,12 @@ _FAILURE_HINTS = (
     "out of memory", "timed out", "critical", "err!",
 )  # fmt: skip
 _FAILURE_WORDS = ("fail", "error", "issue", "problem", "npm err", "could not compile")
-_REFUSED = re.compile(
+_REFUSED = lazy_compile(
     r"\bthe user (?:said|doesn't want|does not want|rejected|declined)|(?:rejected|denied|declined)"
     r" by (?:the )?user"
 )
 # First lines of refused writes: not all wires have an error flag.
-_NOT_WRITTEN = re.compile(
+_NOT_WRITTEN = lazy_compile(
     r"^\W{0,4}(?:error|fail(?:ed|ure)|fatal|cannot|could not|unable|invalid|exception|traceback|"
     r"permission denied|e[a-z]{3,12}: |tool_use_error|no (?:match|replacement|such|changes)\b|"
     r"(?:operation|execution|tool call) (?:was )?(?:cancel|abort|fail)|the tool execution failed|"
@@ -126,24 +128,24 @@ _NOT_WRITTEN = re.compile(
     r"|(?:rejected|denied|cancell?ed|declined) by (?:the )?user",
     re.IGNORECASE,
 )
-_ERROR_RECORD = re.compile(r"\{\s{0,8}\"errors?\"", re.IGNORECASE)
-_WRITTEN = re.compile(
+_ERROR_RECORD = lazy_compile(r"\{\s{0,8}\"errors?\"", re.IGNORECASE)
+_WRITTEN = lazy_compile(
     r"\b(?:success\w{0,10}|updated|created|edited|written|wrote|applied|replaced|saved|added|done"
     r"|modified|deleted|removed|moved|renamed|changed|inserted|ok)\b",
     re.IGNORECASE,
 )
-_UNFINISHED = re.compile(
+_UNFINISHED = lazy_compile(
     r"running (?:with session|in (?:the )?background)(?: with)?(?: ID)?:? {0,2}([\w-]{0,60})",
     re.IGNORECASE,
 )
-_SUCCESS = re.compile(
+_SUCCESS = lazy_compile(
     r"\b(?:ok|pass(?:ed|es|ing)?|succe\w{2,12}|done|up.to.date|0 (?:fail\w{0,5}|errors?|issues?"
     r"|problems?)|no (?:errors|issues|problems|fixes)|all checks)\b",
     re.IGNORECASE,
 )
-_HEADING = re.compile(r"[\w ]{0,20}(?:error|failed|failure|exception)\W{0,3}:", re.IGNORECASE)
+_HEADING = lazy_compile(r"[\w ]{0,20}(?:error|failed|failure|exception)\W{0,3}:", re.IGNORECASE)
 _ERROR_LINES = (
-    re.compile(
+    lazy_compile(
         r"^E {2,}\S.*|^\s{0,8}[\w.]{0,80}(?:Error|Exception)\b: ?\S.*"
         r"|^\s{0,8}\S{1,200}\.\w{1,8}[:(]\d{1,7}(?:[:,]\d{1,5})?\)?: \S.*"
         r"|^\s{0,8}error(?:\[\w{1,12}\])?: .*|^.{0,200}\berror TS\d.*|^fatal: .*|^panic: .*"
@@ -151,7 +153,7 @@ _ERROR_LINES = (
         r"|^.{0,200}(?:command not found|No such file or directory).*",
         re.MULTILINE,
     ),
-    re.compile(
+    lazy_compile(
         r"^(?!\$ ).{0,300}\b(?:error|exception|failed|failure|fatal|denied|not found|cannot|unable)"
         r"\b.{0,300}(?<!\{)$",
         re.MULTILINE | re.IGNORECASE,

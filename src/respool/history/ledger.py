@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..markers import find_marker, strip_advice
+from ..regex import lazy_compile
 from ..tools import Tools
 from ..tools.paths import can_reach, is_absolute
 from ..tools.use import END_OF_FILE, Span, Use
@@ -25,7 +25,7 @@ _MAX_SCANNED_WRITES = 2_000  # writes searched one by one; beyond that, any file
 MIN_TEXT_CHARS = 64  # characters; shorter results are not indexed for copies
 
 # Matches inside JSON arguments.
-_FOLDER_CHANGES: Final = re.compile(r"(?:[;&|({\"']|\\n)\s*(?:cd|pushd|popd)\b")
+_FOLDER_CHANGES: Final = lazy_compile(r"(?:[;&|({\"']|\\n)\s*(?:cd|pushd|popd)\b")
 
 
 class FileEvent(Struct, frozen=True, gc=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -10,6 +9,7 @@ from typing import Final, cast
 
 import msgspec
 
+from ..regex import lazy_compile
 from ..transcript import Part
 
 UNNUMBERED: Final = 0  # number of an unknown hash
@@ -19,8 +19,8 @@ _FULL: Final = 0.6  # load factor
 
 # Line numbers as tools print them: "    12→", "    12\t", "12: ", "00012| ".
 _NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
-NUMBERED: Final = re.compile(_NUMBER)
-_NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
+NUMBERED: Final = lazy_compile(_NUMBER)
+_NUMBERED_AFTER: Final = lazy_compile(rf"\n{_NUMBER}")  # a line after another
 _MAX_NUMBER_CHARS: Final = 18  # maximum length of such a number
 _MIN_LINE_CHARS: Final = 8  # characters; shorter lines occur everywhere
 _MAX_LINE_CHARS: Final = 2_000  # maximum length of an indexed line

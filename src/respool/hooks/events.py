@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from msgspec import Struct
 
+from ..regex import lazy_compile
 from ..sessions.session import objects_in, text_at
 from ..wire.json import JSON, Object, get, put
+from .hook_command import AgentName
 from .timeline import ToolResult
 
-AgentName = Literal["claude", "gemini", "opencode", "pi"]
-AGENTS: tuple[AgentName, ...] = ("claude", "gemini", "opencode", "pi")
 MIN_DENIED_CHARS = 1_000  # saved by an answer of Gemini CLI's, which marks the result as an error
-_NUMBERED = re.compile(r"(\d+)\t(.*)", re.DOTALL)
-_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+_NUMBERED = lazy_compile(r"(\d+)\t(.*)", re.DOTALL)
+_SAFE_NAME = lazy_compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 
 
 class Replacement(Struct, frozen=True):

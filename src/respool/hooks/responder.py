@@ -15,7 +15,8 @@ from ..store import Retention, SQLiteStore, store_path
 from ..tools.identity import is_expand_tool
 from ..wire.json import JSON, Object
 from .conversation_brief import BRIEF_EVENTS, answer_brief
-from .events import AGENTS, AgentName, ResultEvent, parse_event
+from .events import ResultEvent, parse_event
+from .hook_command import AGENTS, AgentName
 from .shaper import History, Shaper
 from .transcripts import Transcripts, opencode_records
 

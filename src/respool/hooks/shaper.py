@@ -24,7 +24,7 @@ from ..policy import Policy
 from ..sessions import claude_code, gemini_cli, opencode, pi
 from ..sessions.session import RecordedSession, Skipped
 from ..wire.json import JSON, Object, get
-from .events import AgentName
+from .hook_command import AgentName
 from .timeline import Timeline, ToolResult
 
 _REQUEST_RECORDS = ("api-request", "api-request-blob", "progress")  # of no use here, and large

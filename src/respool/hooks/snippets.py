@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import hook_client
-from .events import AgentName
+from .hook_command import AgentName, hook_words
 
 _TIMEOUT_SECONDS = 10  # after which an agent gives its hook up; it gives up itself before
 _PLUGIN_FILES = {"opencode": "opencode_plugin.js", "pi": "pi_extension.js"}
@@ -21,13 +20,6 @@ _PLACES = {
     "pi": "~/.pi/agent/extensions/respool.js",
 }
 _BRIEF_MATCHERS = {"PreCompact": "manual|auto", "SessionStart": "startup|resume|compact"}
-
-
-def hook_words(agent: AgentName, options: Sequence[str] = ()) -> list[str]:
-    """The command that an agent's hook runs, as words."""
-    if sys.platform == "win32":  # where there is no resident process
-        return [sys.executable, "-m", "respool", "hook", agent, *options]
-    return [sys.executable, "-I", "-S", str(Path(hook_client.__file__).resolve()), agent, *options]
 
 
 def hook_command(agent: AgentName, options: Sequence[str] = ()) -> str:

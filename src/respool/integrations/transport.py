@@ -28,6 +28,7 @@ from ..policy import Policy
 from ..proxy.auth import is_signed
 from ..proxy.middleware import NO_FACTS
 from ..proxy.usage import FRAMED_TYPE, ResponseReader, ThreadedReader, reader_for
+from ..regex import lazy_compile
 from ..store import DecisionStore
 from .request_compactor import Outgoing, RequestCompactor, check_policy
 
@@ -47,10 +48,10 @@ _SUFFIXES: Final[Mapping[str, tuple[FormatName, bool]]] = {  # format; True: onl
     "/responses": ("openai-responses", False),
     "/responses/input_tokens": ("openai-responses", True),
 }
-_SUFFIX = re.compile(rf"(?:/deployments/([^/]+))?({'|'.join(map(re.escape, _SUFFIXES))})\Z")
-_GEMINI = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)\Z")
-_VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:raw|streamRaw)Predict\Z")
-_BEDROCK = re.compile(r"/model/(.+)/invoke(?:-with-response-stream)?\Z")
+_SUFFIX = lazy_compile(rf"(?:/deployments/([^/]+))?({'|'.join(map(re.escape, _SUFFIXES))})\Z")
+_GEMINI = lazy_compile(r"/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)\Z")
+_VERTEX = lazy_compile(r"/publishers/anthropic/models/([^/:]+):(?:raw|streamRaw)Predict\Z")
+_BEDROCK = lazy_compile(r"/model/(.+)/invoke(?:-with-response-stream)?\Z")
 _WRAPPER: Final = "generateContentRequest"  # in Gemini's countTokens, around a whole request
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _lock = Lock()

@@ -18,6 +18,7 @@ from msgspec import Struct
 from ..errors import RespoolError
 from ..hooks.conversation_brief import describe_transcript, find_current_transcript
 from ..line_search import Unsearchable, searcher
+from ..regex import lazy_compile
 from ..store import (
     ConversationSummary,
     RecordedEdit,
@@ -90,9 +91,9 @@ def _whole_lines(text: str) -> str:
     return text[: text.rfind("\n") + 1] or text
 
 
-_REF: Final = re.compile(r"(?:^|\bref )([a-z2-7]{20})(?![a-z0-9])", re.ASCII)
-_RANGE: Final = re.compile(r"(\d{1,9})(?:\s*[-:–]\s*(\d{1,9})?)?", re.ASCII)
-_FIRST_OR_LAST: Final = re.compile(r"(first|last)\s+(\d{1,9})(?:\s+lines)?", re.ASCII)
+_REF: Final = lazy_compile(r"(?:^|\bref )([a-z2-7]{20})(?![a-z0-9])", re.ASCII)
+_RANGE: Final = lazy_compile(r"(\d{1,9})(?:\s*[-:–]\s*(\d{1,9})?)?", re.ASCII)
+_FIRST_OR_LAST: Final = lazy_compile(r"(first|last)\s+(\d{1,9})(?:\s+lines)?", re.ASCII)
 _LAST_LINE: Final = 10**9
 _MAX_QUOTED_CHARS: Final = 60
 

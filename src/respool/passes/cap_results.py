@@ -13,12 +13,13 @@ from ..edits import Offer
 from ..history.failures import error_line, is_failed_call, strip_color
 from ..markers import RESERVED_MARKER_CHARS, ClipMarker, find_marker, reference
 from ..policy import Policy
+from ..regex import lazy_compile
 from ..shapes.excerpt import clip_line
 from ..summaries.call_label import call_subject
 from ..transcript import Part
 from .base import View, trim_offer
 
-_FAILURE_PATTERN = re.compile(
+_FAILURE_PATTERN = lazy_compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|cannot|abort", re.IGNORECASE
 )
 _MAX_SEARCHED_LINE_CHARS = 2_000  # longer lines are not searched for a failure

@@ -16,6 +16,7 @@ from ..history.ledger import Ledger
 from ..line_search import whole_matcher
 from ..markers import reference
 from ..policy import Policy
+from ..regex import lazy_compile
 from ..tools.identity import is_expand_tool
 from ..tools.use import Span, Use
 from ..transcript import Exchange, Part, ReadOnlyTranscript, Unit
@@ -71,7 +72,7 @@ def _message_starts(history: ReadOnlyTranscript, unit: Unit) -> list[int]:
 
 _MAX_FILE_EVENTS = 256  # events of one file that are checked after a read
 _MAX_ARGUMENT_CHARS = 4_000  # characters of arguments that are searched for references
-_REFERENCE_PATTERN = re.compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
+_REFERENCE_PATTERN = lazy_compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
 _LATEST_READ = "latest read"  # of a file that was edited since
 FETCHED_AGAIN = "fetched again"  # why a copy stays that brought what had been taken out
 # How reasons start, and what their parts are called together.

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from ..edits import Offer
 from ..markers import find_marker, reference
 from ..policy import Policy
+from ..regex import lazy_compile
 from ..transcript import Unit
 from .base import View, trim_offer
 
-_FENCE_PATTERN = re.compile(r"[ \t>]*+(`{3,}|~{3,})(.*)")
+_FENCE_PATTERN = lazy_compile(r"[ \t>]*+(`{3,}|~{3,})(.*)")
 # An indent, a quote sign, a list bullet.
-_LEAD_PATTERN = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
+_LEAD_PATTERN = lazy_compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
 # Inline code, tables, columns, drawings.
-_NOT_PROSE_PATTERN = re.compile(r"`|\t|\||   |[\u2500-\u257f]")
+_NOT_PROSE_PATTERN = lazy_compile(r"`|\t|\||   |[\u2500-\u257f]")
 _INDENTED = (" " * 4, "\t")
 
 

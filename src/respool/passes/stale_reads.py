@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -12,6 +11,7 @@ from ..history.failures import is_failed, is_failed_call
 from ..history.ledger import FileEvent
 from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
+from ..regex import lazy_compile
 from ..shapes.decoration import is_truncated
 from ..summaries.call_label import short_path
 from ..tools.use import END_OF_FILE, Span
@@ -22,7 +22,7 @@ _MIN_CHARS = 300  # a marker in place of fewer characters saves nothing
 _MAX_FILE_EVENTS = 50  # latest reads and writes of one file that are checked
 _DERIVED_CONTENTS = ("listing", "hits", "diff", "test")  # not a file's own lines
 _SAMPLE_COUNT = 6  # lines by which one text is searched in another
-_LINE_NUMBER = re.compile(r"\s{0,12}\d{1,9}[\t→|: ] ?")  # how tools number lines
+_LINE_NUMBER = lazy_compile(r"\s{0,12}\d{1,9}[\t→|: ] ?")  # how tools number lines
 _MIN_LINE_CHARS = 12  # shorter lines are common to many files
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import islice
 from operator import eq
@@ -10,6 +9,7 @@ from operator import eq
 from ..edits import TIDIED, Offer
 from ..markers import find_marker, gap_line, reference
 from ..policy import Policy
+from ..regex import lazy_compile
 from ..shapes.decoration import ESCAPE_CODE, is_exact_file, strip_decoration, thin_tool_numbers
 from ..shapes.search_results import group_by_file
 from ..tools.use import Use
@@ -21,10 +21,10 @@ _PRINTED_CONTENTS = frozenset(("log", "test", "listing", "table"))  # printed by
 _MIN_REPEATS = 4  # from this many identical lines on, they are counted
 _GAP_START = "[… "
 
-_ERASE_TO_END = re.compile(r"\x1b\[0?K")  # from here to the end of the line
-_ERASE_LINE = re.compile(r"\x1b\[2K")
-_TRAILING_BLANKS = re.compile(r"(?<![ \t])[ \t]++(?=\r?(?:\n|\Z))")
-_EXCESS_BLANK_LINES = re.compile(r"(?<!\n)\n{4,}+")  # more than two blank lines
+_ERASE_TO_END = lazy_compile(r"\x1b\[0?K")  # from here to the end of the line
+_ERASE_LINE = lazy_compile(r"\x1b\[2K")
+_TRAILING_BLANKS = lazy_compile(r"(?<![ \t])[ \t]++(?=\r?(?:\n|\Z))")
+_EXCESS_BLANK_LINES = lazy_compile(r"(?<!\n)\n{4,}+")  # more than two blank lines
 
 
 @acts(at_arrival=True, at_epochs=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Literal, cast
 
 from msgspec import Struct
 
 from ..media import document_tokens, image_size, image_tokens, is_media_marker
+from ..regex import lazy_compile
 from ..transcript import Part
 from ..wire.json import JSON, Object, compact_json, get, put
 from ..wire.message_identity import BREAKPOINT_FIELDS, strip_breakpoints
@@ -21,8 +21,8 @@ _TEXT_TYPES = ("text", "input_text", "output_text")  # of Anthropic and of OpenA
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
 # Whole JSON strings (inside one, every quote is escaped): a data URL, and bare data too long
 # to be text. Encrypted content has other keys.
-_DATA_URL = re.compile(r'(?<=[:,\[ ])"(data:([^",;\\]{0,100})[^",\\]{0,100};base64,[^"\\]*)"')
-_DATA = re.compile(r'(?<="data":)"([A-Za-z0-9+/_=-]{1000,})"')
+_DATA_URL = lazy_compile(r'(?<=[:,\[ ])"(data:([^",;\\]{0,100})[^",\\]{0,100};base64,[^"\\]*)"')
+_DATA = lazy_compile(r'(?<="data":)"([A-Za-z0-9+/_=-]{1000,})"')
 _GEMINI_KEYS = ("inlineData", "inline_data", "fileData", "file_data")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..edits import DropReasoning, Edit, PlaceBreakpoint, touched_parts
 from ..model_names import ModelName, parse_model_name
+from ..regex import lazy_compile
 from ..transcript import ReadOnlyTranscript, Unit
 from .base import ANY_MAKER, ROUTED_CLAUDE_RULES, Binding, BindingRule
 from .registry import PROVIDERS
@@ -19,7 +19,7 @@ _NEED_RATE, _NEED_OFFSET = 0.08, 3  # fitted: never below the recorded probabili
 _OUTPUT_PRICE_RATIO = 5  # price of an output token relative to input, by Claude's price list
 
 # Servers that sign nothing, and may require every thought back (T4).
-_REQUIRES_REASONING = re.compile(
+_REQUIRES_REASONING = lazy_compile(
     r"deepseek|kimi|moonshot|glm|qwen|qwq|minimax|mimo|gpt-oss|mistral|llama"
 )
 

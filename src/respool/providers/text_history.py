@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..markers import reference
+from ..regex import lazy_compile
 from ..transcript import Part, TranscriptIndex, Unit
 from ..wire.base import NewMessage, Piece, RequestBody, SourceRun
 from ..wire.json import JSON, Object, get
@@ -33,8 +34,8 @@ OPENING = (
 OPENING_WITHOUT_TOOLS = "Record of tool use, kept by the client; no tool can be called now."
 CLOSING = "End of the record."
 NO_TEXT = "(no words here)"  # a model turn that must exist and had no text
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/@-]+", re.ASCII)
-_RUNS = re.compile(r"`{3,}")
+_PLAIN_NAME = lazy_compile(r"[A-Za-z0-9_.:/@-]+", re.ASCII)
+_RUNS = lazy_compile(r"`{3,}")
 _MAX_FENCE = 16  # backticks; a text that would need more is closed by its hash
 _MAX_INLINE_CHARS = 2_000  # maximum characters of inline arguments
 

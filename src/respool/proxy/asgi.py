@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 import msgspec
 
+from ..regex import lazy_compile
 from .server_options import Provider
 
 Message = MutableMapping[str, Any]
@@ -148,7 +148,7 @@ _HOP = frozenset(
 )
 _RESET = _HOP | {b"host", b"content-length", b"expect"}  # set again for the upstream connection
 _PRIVATE: Final = frozenset({b"referer"})  # the URL of a page here, which may hold the token
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # one of these would end the response
+_CONTROL = lazy_compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # one of these would end the response
 _OF_BODY = frozenset(
     {b"content-encoding", b"content-digest", b"content-md5", b"digest", b"x-amz-content-sha256"}
 )

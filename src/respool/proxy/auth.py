@@ -16,6 +16,7 @@ from urllib.parse import unquote, unquote_plus
 
 import msgspec
 
+from ..regex import lazy_compile
 from .asgi import Headers, ProxyError, Request
 from .server_options import Provider, ServerOptions
 
@@ -23,7 +24,7 @@ PATH_PREFIX: Final = "/respool-token/"  # followed by the token: a base URL carr
 HEADER: Final = b"x-respool-token"
 HIDDEN: Final = "***"  # in place of a secret
 # A name or an address, with or without a port.
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
+_HOST: Final = lazy_compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ def require_token(admission: Admission, token: str | None) -> None:
 
 
 # The place of a token in a path, however it is spelled.
-_MISPLACED: Final = re.compile(r"(respool-token[/\\]+)[^/\\]*", re.IGNORECASE)
+_MISPLACED: Final = lazy_compile(r"(respool-token[/\\]+)[^/\\]*", re.IGNORECASE)
 _MAX_DECODINGS: Final = 5  # of a path that is percent-encoded several times
 
 
@@ -119,7 +120,7 @@ _CONTAINER_NAMES: Final = frozenset(
     }
 )
 # Origins of desktop apps (vscode-file://…, tauri://localhost); no page of the web has one.
-_APP_ORIGIN: Final = re.compile(
+_APP_ORIGIN: Final = lazy_compile(
     r"(?!https?:|wss?:|data:|blob:)[a-z][a-z0-9+.-]*://.*|https?://tauri\.localhost", re.IGNORECASE
 )
 # Browsers send these schemes by themselves, without any script.
@@ -241,8 +242,8 @@ _PREFIXES: Final[tuple[tuple[bytes, Provider], ...]] = (
 )
 # The starts of all of them.
 _STARTS: Final = (b"sk-", b"AIza", b"AQ.", b"ya29.", b"bedrock-api-key-", b"ABSK")
-_KEY: Final = re.compile(b"|".join(rb"(%s)" % start for start, _ in _PREFIXES))
-_KEY_IN_TEXT: Final = re.compile(
+_KEY: Final = lazy_compile(b"|".join(rb"(%s)" % start for start, _ in _PREFIXES))
+_KEY_IN_TEXT: Final = lazy_compile(
     rf"(?<![0-9A-Za-z])(?:{'|'.join(start.decode() for start, _ in _PREFIXES)})[\w.~+=-]{{8,}}"
 )
 # Headers that carry keys, and whose: all providers accept a key in `authorization`.
@@ -391,7 +392,7 @@ def header_values(headers: list[tuple[bytes, bytes]], wanted: bytes) -> Iterator
             yield stripped
 
 
-_AWS = re.compile(rb"Credential=([^/,\s]{1,200})")
+_AWS = lazy_compile(rb"Credential=([^/,\s]{1,200})")
 
 
 def _credential(authorization: bytes) -> bytes:

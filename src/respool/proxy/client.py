@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -24,6 +23,7 @@ from aiohttp.http_writer import HttpVersion
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from ..regex import lazy_compile
 from .decoders import ChunkedDecoder, UndecodableBody, header_fields
 from .server_options import StartupError, TransferLimits, Upstream, is_loopback
 
@@ -219,7 +219,7 @@ def _proxy_for(origin: str) -> str | None:
 
 # --- problems ----------------------------------------------------------------------------------
 
-_ERRNO = re.compile(
+_ERRNO = lazy_compile(
     r"\[Errno (-?\d+)\]"
 )  # in the error of several addresses, none of which answers
 
@@ -296,10 +296,10 @@ def _system_reason(error: OSError) -> str:
 
 # --- responses ---------------------------------------------------------------------------------
 
-_STATUS_LINE = re.compile(rb"HTTP/([0-9])\.([0-9]) ([0-9]{3})(?: ([^\x00\n\v\f\r]*+))?\r?\n")
+_STATUS_LINE = lazy_compile(rb"HTTP/([0-9])\.([0-9]) ([0-9]{3})(?: ([^\x00\n\v\f\r]*+))?\r?\n")
 _START: Final = b"HTTP/"
-_HEAD_END = re.compile(rb"\n\r?\n")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+_HEAD_END = lazy_compile(rb"\n\r?\n")
+_LENGTH = lazy_compile(rb"[0-9]{1,18}")
 _BODILESS: Final = (204, 304)
 
 

@@ -6,7 +6,6 @@ What is remembered is bounded, and lost without harm.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,6 +20,7 @@ from ..edits import Edit
 from ..engine import Fields, RequestHistory
 from ..errors import RespoolError
 from ..facts import Facts
+from ..regex import lazy_compile
 from ..store import DecisionStore, StoreUnavailable
 from ..wire.json import get
 from .auth import header_values, keyed_hash
@@ -161,7 +161,7 @@ _SESSION_HEADERS = (
     b"x-qwen-code-session-id",
 )
 _SESSION_NAMES = frozenset(_SESSION_HEADERS)
-_OLD_USER = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")  # Claude Code before it was JSON
+_OLD_USER = lazy_compile(r"_session_([0-9a-fA-F-]{8,64})$")  # Claude Code before it was JSON
 
 
 def session_id(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import struct
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -13,6 +12,8 @@ from importlib import import_module
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, NamedTuple, Protocol
+
+from ..regex import lazy_compile
 
 MAX_DECODED: Final = 64 * 1024 * 1024  # bytes of one decoded response
 SLICE: Final = 256 * 1024  # decoded bytes of one body before it is the next one's turn
@@ -220,13 +221,13 @@ class LenientDecoder:
 
 # --- chunks ------------------------------------------------------------------------------------
 
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\n]*)?[ \t]*\r\n")
+_CHUNK_SIZE = lazy_compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\n]*)?[ \t]*\r\n")
 _MAX_LINE: Final = 64 * 1024  # bytes of a chunk's first line, and of all trailers
 _FIELD = (
     rb"([-!#$%&'*+.^_`|~0-9a-zA-Z]++):[ \t]*+((?:[^\x00\s]++|[ \t]++(?=[^\x00\s]))*+)[ \t]*+\r\n"
 )
-FIELD: Final = re.compile(_FIELD)  # one header
-FIELDS: Final = re.compile(rb"(?:" + _FIELD + rb")*+")  # all of them
+FIELD: Final = lazy_compile(_FIELD)  # one header
+FIELDS: Final = lazy_compile(rb"(?:" + _FIELD + rb")*+")  # all of them
 
 
 class ChunkedDecoder:
@@ -290,8 +291,8 @@ class ChunkedDecoder:
         return False
 
 
-_LOOSE_LINE = re.compile(rb"\r?\n")
-_FOLD = re.compile(rb"\r\n[ \t]+")
+_LOOSE_LINE = lazy_compile(rb"\r?\n")
+_FOLD = lazy_compile(rb"\r\n[ \t]+")
 
 
 def header_fields(block: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:

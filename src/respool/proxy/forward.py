@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 import aiohttp
 import msgspec
 
+from ..regex import lazy_compile
 from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
 from .auth import is_signed
 from .client import CLIENT_ERRORS, NO_BODY, Client, ConnectionProblem, RequestBody, upstream_address
@@ -29,7 +29,7 @@ from .server_options import TransferLimits, Upstream
 
 ALWAYS_HELD: Final = 1024 * 1024  # bytes of a body that are held under all limits
 _ENCODING: Final = b"content-encoding"
-_ANTHROPIC_VERSION = re.compile(rb'"anthropic_version"\s*+:')  # in a text, quotes are escaped
+_ANTHROPIC_VERSION = lazy_compile(rb'"anthropic_version"\s*+:')  # in a text, quotes are escaped
 _ATTEMPTS: Final = 3  # the first, one under the limit that an error names, one with the original
 
 

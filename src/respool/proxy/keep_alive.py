@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from ..engine import breakpoint_lifetime
 from ..errors import RespoolError
 from ..pauses import MAX_PINGS, WaitsFor, ping_seconds, ping_value
 from ..pricing import CacheTerms, Usage, priced, terms_for
+from ..regex import lazy_compile
 from ..store import KeepAliveEvent, KeepAliveTotal
 from .asgi import Headers, Request, upstream_headers
 from .billing import Sizes, cost_of
@@ -42,7 +42,7 @@ _MAX_RESPONSE_BYTES: Final = 1024 * 1024
 _DAY_SECONDS: Final = 86_400.0
 _MILLION: Final = 1e6
 _FOUND: Final = 0.5  # of the prompt: a ping that reads less has found no cache
-_API_KEY: Final = re.compile(rb"sk-ant-api\d")  # a login's token is sk-ant-oat…
+_API_KEY: Final = lazy_compile(rb"sk-ant-api\d")  # a login's token is sk-ant-oat…
 _KEY_HEADERS: Final = frozenset({b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key"})
 _WAITS: Final[dict[str, WaitsFor]] = {"tool_use": "tool", "end_turn": "user"}
 # The server may hold a part of such a request, or act on it.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import sys
 import time
 import traceback
@@ -23,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ..pricing import Usage
+from ..regex import lazy_compile
 from .asgi import Request
 from .auth import HIDDEN, hide_secrets
 from .router import Operation
@@ -39,7 +39,7 @@ _SHORT_NAME_CHARS: Final = 8  # of a conversation's name in a line for a person
 _MAX_WAITING: Final = 10_000  # lines
 _FLUSH_SECONDS: Final = 0.05
 _CLOSE_SECONDS: Final = 1.0  # for the lines that wait at the end
-_TRACEPARENT: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACEPARENT: Final = lazy_compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _log = logging.getLogger(__name__)
 
 

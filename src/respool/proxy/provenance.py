@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..engine import RequestHistory
+from ..regex import lazy_compile
 from .asgi import Headers
 
 _MAX_AGENT_CHARS: Final = 40
@@ -53,18 +54,20 @@ _SENTENCES: Final = (
     ("If you need to describe code changes, do so *briefly*", "aider"),
     ("You are a helpful assistant that can interact with a computer", "mini-swe-agent"),
 )
-_SDKS: Final = re.compile(r"(?:Async)?(OpenAI|Anthropic)/(?:JS|Python|Go|Java|Ruby)")
-_PRODUCT: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{1,39}")
+_SDKS: Final = lazy_compile(r"(?:Async)?(OpenAI|Anthropic)/(?:JS|Python|Go|Java|Ruby)")
+_PRODUCT: Final = lazy_compile(r"[A-Za-z][A-Za-z0-9._-]{1,39}")
 
 # A folder behind the words by which clients tell it: Claude Code, opencode, pi and Copilot, Codex,
 # Qwen Code, Gemini CLI.
-_FOLDER: Final = re.compile(
+_FOLDER: Final = lazy_compile(
     r"(?:[Ww]orking directory: |<cwd>|working in the directory: |"
     r"Workspace Directories:\*\*\s{0,8}\n\s{0,8}- )"
     r"((?:/|~|[A-Za-z]:[\\/]|\\\\)[^\n<]{0,400})"
 )
 # A block that a client puts before or beside what its user wrote.
-_BLOCK: Final = re.compile(r"\s*<([a-zA-Z][\w-]{0,60})(?:\s[^>\n]{0,200})?>.*?</\1>\s*", re.DOTALL)
+_BLOCK: Final = lazy_compile(
+    r"\s*<([a-zA-Z][\w-]{0,60})(?:\s[^>\n]{0,200})?>.*?</\1>\s*", re.DOTALL
+)
 _CONTEXT: Final = (
     "This is the Gemini CLI. We are setting up",
     "This is the Qwen Code. We are setting up",
@@ -74,7 +77,7 @@ _CONTEXT: Final = (
     "Caveat: The messages below were generated",
     "Generate a title for this conversation",
 )
-_ASKED: Final = re.compile(r"Please solve this issue: ")
+_ASKED: Final = lazy_compile(r"Please solve this issue: ")
 
 
 class Launch(Struct, frozen=True):

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ..errors import MAX_VALUE
 from ..pricing import is_plausible_factor
+from ..regex import lazy_compile
 from ..wire.json import JSON, Object, get
 from .decoders import LenientDecoder
 
@@ -212,7 +213,7 @@ def _pattern(text: str) -> re.Pattern[str]:
             made.append(r".{1,80}?")
         else:
             made.append(r"\s{1,8}" if piece.isspace() else re.escape(piece))
-    return re.compile("".join(made), re.IGNORECASE | re.DOTALL)
+    return lazy_compile("".join(made), re.IGNORECASE | re.DOTALL)
 
 
 _OVERFLOWS: tuple[re.Pattern[str], ...] = tuple(
@@ -272,10 +273,10 @@ _OVERFLOWS: tuple[re.Pattern[str], ...] = tuple(
 )
 
 _TEXTS: dict[ErrorKind, re.Pattern[str]] = {
-    "rate": re.compile(
+    "rate": lazy_compile(
         r"tokens per min|requests per min|rate[ _-]limit|too many requests|throttl", re.IGNORECASE
     ),
-    "overflow": re.compile(
+    "overflow": lazy_compile(
         "|".join(
             (
                 "prompt is too long",
@@ -310,25 +311,25 @@ _TEXTS: dict[ErrorKind, re.Pattern[str]] = {
         ),
         re.IGNORECASE,
     ),
-    "too_large": re.compile(
+    "too_large": lazy_compile(
         r"payload size exceeds the limit|maximum request body size"
         r"|exceeds the maximum (?:allowed number of bytes|size)|request entity too large"
         r"|request payload is too large",
         re.IGNORECASE,
     ),
-    "auth": re.compile(
+    "auth": lazy_compile(
         r"api key not valid|credit balance is too low|user location is not supported", re.IGNORECASE
     ),
 }
 
 # Servers that render a prompt by a template answer 500 if the template refuses a history.
-_TEMPLATE = re.compile(
+_TEMPLATE = lazy_compile(
     r"roles must alternate|failed to parse tool call arguments|jinja|chat template"
     r"|parser for this template",
     re.IGNORECASE,
 )
 
-_BYTES = re.compile(rf"(?:limit: |body size )({_NUMBER})", re.IGNORECASE)
+_BYTES = lazy_compile(rf"(?:limit: |body size )({_NUMBER})", re.IGNORECASE)
 
 
 def _with_numbers(found: ProviderError, errors: list[Object], text: str) -> ProviderError:

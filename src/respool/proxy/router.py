@@ -6,13 +6,13 @@ Vertex the path names the location, and that the host.
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 from urllib.parse import unquote
 
 import msgspec
 
 from ..engine import FormatName
+from ..regex import lazy_compile
 from .asgi import ProxyError, Request
 from .auth import Key, keys_of
 from .server_options import PROVIDERS, Cloud, Provider, Upstream, Upstreams
@@ -26,24 +26,24 @@ _BY_PATH: dict[str, tuple[FormatName, Operation]] = {
     "/v1/responses": ("openai-responses", "generate"),
     "/v1/responses/input_tokens": ("openai-responses", "count"),
 }
-_GEMINI = re.compile(
+_GEMINI = lazy_compile(
     r"/v1(?:alpha|beta)?/models/([^/:]{1,200}):(generateContent|streamGenerateContent|countTokens)"
 )
 UPSTREAM_PREFIX = "/respool-upstream/"  # followed by the name of an upstream, in a base URL
 _PREFLIGHT = b"access-control-request-headers"
-_BEDROCK = re.compile(r"/model/([^/]{1,2048})/(invoke|invoke-with-response-stream)")
-_BEDROCK_OTHER = re.compile(r"/model/[^/]+/.*|/(?:inference-profiles|foundation-models)(?:/.*)?")
-_BEDROCK_RUNTIME = re.compile(r"https://bedrock-runtime(\.[a-z0-9-]+\.amazonaws\.com)")
-_VERTEX = re.compile(
+_BEDROCK = lazy_compile(r"/model/([^/]{1,2048})/(invoke|invoke-with-response-stream)")
+_BEDROCK_OTHER = lazy_compile(r"/model/[^/]+/.*|/(?:inference-profiles|foundation-models)(?:/.*)?")
+_BEDROCK_RUNTIME = lazy_compile(r"https://bedrock-runtime(\.[a-z0-9-]+\.amazonaws\.com)")
+_VERTEX = lazy_compile(
     r"(/v1(?:beta1)?)?/(?:projects/[^/]+/locations/([^/]+)/)?"
     r"publishers/(anthropic|google)/models/([^/:]{1,200}):([A-Za-z]+)"
 )
-_VERTEX_OTHER = re.compile(r"(/v1(?:beta1)?)?/projects/[^/]+/locations/([^/]+)/.*")
-_VERTEX_REGION = re.compile(r"[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}")
-_AZURE = re.compile(
+_VERTEX_OTHER = lazy_compile(r"(/v1(?:beta1)?)?/projects/[^/]+/locations/([^/]+)/.*")
+_VERTEX_REGION = lazy_compile(r"[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}")
+_AZURE = lazy_compile(
     r"/openai/(?:deployments/([^/]{1,200})/(chat/completions)|(?:v1/)?(chat/completions|responses))"
 )
-_FOUNDRY = re.compile(r"/anthropic/v1/messages(/count_tokens)?")
+_FOUNDRY = lazy_compile(r"/anthropic/v1/messages(/count_tokens)?")
 _GEMINI_VERBS: dict[str, Operation] = {
     "generateContent": "generate",
     "streamGenerateContent": "generate",

@@ -17,6 +17,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from ..regex import lazy_compile
 from .app import App
 from .decoders import ChunkedDecoder
 from .port_owner import describe_port_owner
@@ -31,7 +32,7 @@ _UNTIL_CLOSED: Final = 2**62  # bytes: more than any body has
 
 # After an Upgrade header, the parser takes the body for another protocol's. Some clients offer an
 # upgrade with every request, so the header is renamed.
-_UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
+_UPGRADE = lazy_compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _RENAMED: Final = b"\r\nx-respool-upgrade"
 
 # After the end of what a client sends, an interim response shows if it still receives: a client

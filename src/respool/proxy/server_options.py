@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
@@ -14,6 +13,7 @@ import msgspec
 from ..engine import FormatName
 from ..errors import RespoolError
 from ..policy import Policy
+from ..regex import lazy_compile
 
 Cloud = Literal["bedrock", "vertex", "azure"]
 Provider = Literal["anthropic", "openai", "gemini", "bedrock", "vertex", "azure"]
@@ -31,7 +31,7 @@ UpstreamName = Literal[
 _NAMES: tuple[UpstreamName, ...] = get_args(UpstreamName)
 _NONE: Final[Mapping[UpstreamName, Upstream]] = {}
 _NONE_NAMED: Final[Mapping[str, Upstream | UpstreamName]] = {}
-_VERSION = re.compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
+_VERSION = lazy_compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
 
 
 class StartupError(RespoolError, ValueError):

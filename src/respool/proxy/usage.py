@@ -23,6 +23,7 @@ from msgspec import Struct
 from ..engine import FormatName
 from ..errors import MAX_VALUE
 from ..pricing import Usage
+from ..regex import lazy_compile
 from ..sessions.session import (
     anthropic_usage,
     chat_usage,
@@ -63,12 +64,12 @@ class Selection(Struct, frozen=True):
 
 # All parts of these patterns are possessive: none can backtrack.
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_STRING_REST = lazy_compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _FLAT = rb'(?:[^"{}\[\]]++|' + _STRING + rb")*+"  # no bracket and no open string
-_SKIPPED = re.compile(  # the same, and containers without inner ones
+_SKIPPED = lazy_compile(  # the same, and containers without inner ones
     rb'(?:[^"{}\[\]]++|' + _STRING + rb"|[{\[]" + _FLAT + rb"[}\]])*+", re.DOTALL
 )
-_PLAIN = re.compile(rb'[^"{}\[\],]*+')
+_PLAIN = lazy_compile(rb'[^"{}\[\],]*+')
 
 
 class ValueScanner:
@@ -533,7 +534,7 @@ _PATHS: dict[FormatName, _Paths] = {
 _SELECTIONS = {format: paths.selection() for format, paths in _PATHS.items()}
 
 # Events without any of these members are skipped. In a text the quotes would be escaped.
-_RELEVANT = re.compile(
+_RELEVANT = lazy_compile(
     rb'"(?:usage|usageMetadata|error|stop_reason|finish_reason|finishReason|blockReason'
     rb'|amazon-bedrock-invocationMetrics)"'
     rb'\s*+:\s*+["{]|"type"\s*+:\s*+"error"'
@@ -542,7 +543,7 @@ _RELEVANT = re.compile(
 
 # --- events ------------------------------------------------------------------------------------
 
-_END = re.compile(rb"[\r\n]")
+_END = lazy_compile(rb"[\r\n]")
 
 
 class _EventStream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from ..facts import MAX_LOOKBACK_REQUESTS, Facts
 from ..history.repeat_rates import RepeatCell, add_cells
 from ..policy import PRESETS, Policy
 from ..providers.bound_reasoning import binding_of
+from ..regex import lazy_compile
 from ..transcript import Part
 from ..wire.base import SourceRun, wire_format
 from ..wire.body import ObjectBody
@@ -50,8 +50,8 @@ _DESCRIPTIONS = {
     ORACLE: "keeps what is used later",
     FLOOR: "the limit, which knows what is used later",
 }
-_MASK = re.compile(r"mask-(\d{1,6})")
-_CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
+_MASK = lazy_compile(r"mask-(\d{1,6})")
+_CLEAR = lazy_compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
 _DEFAULT_KEEP = 3
 # Nothing is due but at a free moment, and nothing is shaped on arrival.
 _COLD_SETTINGS: Mapping[str, object] = {"reevaluate_tokens": MAX_VALUE, "keep_messages": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from ..pricing import CacheTerms, priced, terms_for
 from ..providers.base import Codec
 from ..providers.registry import PROVIDERS
+from ..regex import lazy_compile
 from ..sessions.session import RecordedRequest, RecordedSession
 from ..tokens import replace_surrogates
 from ..transcript import Part, Ref
@@ -30,8 +30,8 @@ from .prompt_cache import (
     with_breakpoint,
 )
 
-_ATOM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
-_IDENTIFIER = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")
+_ATOM = lazy_compile(r"[A-Za-z0-9_./:@\\-]{5,}")
+_IDENTIFIER = lazy_compile(r"[_./:@\\-]|\d|[a-z][A-Z]")
 _MIN_ATOM_CHARS = 5
 _MIN_LINE_CHARS = 16
 _CHUNK_CHARS = 65_536  # characters searched at once, to bound the memory of matches

@@ -21,7 +21,6 @@ reports it (A11) in later requests.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
@@ -34,6 +33,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..pricing import Usage
+from ..regex import lazy_compile
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -60,7 +60,7 @@ _BOOKKEEPING = frozenset(
 )
 _REQUEST_KINDS = frozenset({"api-request", "api-request-blob"})
 _REMINDER_NOTE = "reminders that were sent along"
-_TRUNCATED_RECORD = re.compile(
+_TRUNCATED_RECORD = lazy_compile(
     rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
 )
 

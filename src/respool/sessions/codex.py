@@ -9,7 +9,6 @@ hold plain items without times.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
@@ -21,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..pricing import Usage
+from ..regex import lazy_compile
 from ..wire.json import JSON, Object, compact_json
 from .session import (
     NO_REQUEST,
@@ -40,7 +40,7 @@ _RECORD_KINDS = frozenset(
     {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 )
 # Start of a record that is longer than the inspected head.
-_TRUNCATED_RECORD = re.compile(
+_TRUNCATED_RECORD = lazy_compile(
     rb'\{[^{}\[\]]*"type"\s*:\s*"(session_meta|response_item)"[^{}\[\]]*"payload"\s*:\s*\{'
 )
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})

@@ -6,14 +6,14 @@ hold the rest of the original file. Each line is read by its agent's reader, und
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import cast
 
 from msgspec.structs import replace
 
-from ..wire.base import FORMATS
+from ..regex import lazy_compile
+from ..wire.base import known_formats
 from ..wire.json import JSON, Object
 from . import claude_code, codex, copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
 from .session import RecordedSession, Skipped, text_at
@@ -24,7 +24,7 @@ AGENT = "collection"
 
 Records = list[JSON]
 
-_NAME = re.compile(rb'"([^"\\]{1,40})"')
+_NAME = lazy_compile(rb'"([^"\\]{1,40})"')
 
 
 def _line_records(line: Object, records: Records) -> Records:
@@ -71,7 +71,7 @@ def recognizes(head: bytes, name: str) -> bool:
 
 def _known_name(label: str) -> str | None:
     name = label.lower().replace(" ", "-")
-    return name if name in _AGENTS or name in FORMATS else None
+    return name if name in _AGENTS or name in known_formats() else None
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:

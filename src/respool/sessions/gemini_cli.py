@@ -9,12 +9,12 @@ again and their signatures are not recorded; the tool's name before a call id is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import cast
 
 from ..pricing import Usage
+from ..regex import lazy_compile
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -32,7 +32,7 @@ from .session import (
 
 AGENT = "gemini-cli"
 
-_CHAT_HEAD = re.compile(rb'\s*\{\s*"sessionId"\s*:\s*"[^"]*"\s*,\s*"projectHash"\s*:')
+_CHAT_HEAD = lazy_compile(rb'\s*\{\s*"sessionId"\s*:\s*"[^"]*"\s*,\s*"projectHash"\s*:')
 _BOOKKEEPING = frozenset({"info", "warning", "error"})  # for the user, not sent to the model
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from ..pricing import Usage
+from ..regex import lazy_compile
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -49,8 +50,8 @@ _PARTS = "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY messag
 _LOCK_TIMEOUT = 2.0  # seconds
 
 AGENT = "opencode"
-_EXPORT_HEAD = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
-_STORED_HEAD = re.compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
+_EXPORT_HEAD = lazy_compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
+_STORED_HEAD = lazy_compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
 _SQLITE_HEAD = b"SQLite format 3\0"
 _RECAP = "What did we do so far?"  # replaces the history before a summary
 _TASK = "The following tool was executed by the user"

@@ -8,13 +8,13 @@ OpenHands writes around an observation are reproduced from the event.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import cast
 
 from ..pricing import Usage
+from ..regex import lazy_compile
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -43,9 +43,9 @@ _BOOKKEEPING_V1 = frozenset(
 _ERROR_PREFIX_V1 = "[An error occurred during execution.]\n"
 
 AGENT = "openhands"
-_SOURCE = re.compile(rb'"source"\s*:\s*"(agent|user|environment)"')
-_EVENT = re.compile(rb'"(action|observation)"\s*:\s*"')
-_JSON_START = re.compile(rb"\s*(\[\s*)?\{")
+_SOURCE = lazy_compile(rb'"source"\s*:\s*"(agent|user|environment)"')
+_EVENT = lazy_compile(rb'"(action|observation)"\s*:\s*"')
+_JSON_START = lazy_compile(rb"\s*(\[\s*)?\{")
 _BOOKKEEPING = frozenset(
     {
         "agent_state_changed",
@@ -58,10 +58,10 @@ _BOOKKEEPING = frozenset(
         "start",
     }
 )
-_KIND = re.compile(
+_KIND = lazy_compile(
     rb'"kind"\s*:\s*"(SystemPrompt|Message|Action|Observation|ConversationStateUpdate)Event"'
 )
-_EVENT_FILE = re.compile(r"event-\d+\b.*\.json")
+_EVENT_FILE = lazy_compile(r"event-\d+\b.*\.json")
 _ERROR_SUFFIX = "\n[Error occurred in processing last action]"
 
 

@@ -8,12 +8,12 @@ reasoning is text, as pi sends it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from ..pricing import Usage
+from ..regex import lazy_compile
 from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
@@ -38,7 +38,7 @@ _BRANCH_INTRO = "The following is a summary of a branch that this conversation c
 _BOOKKEEPING = frozenset(
     {"session", "thinking_level_change", "model_change", "label", "session_info", "custom"}
 )
-_INVALID_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_ID_CHARS = lazy_compile(r"[^a-zA-Z0-9_-]")
 
 
 def recognizes(head: bytes, name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..regex import lazy_compile
 from ..wire.json import JSON
 from . import (
     claude_code,
@@ -34,7 +34,7 @@ SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".traj", ".traj.gz", ".e
 _OPENCODE_DATABASE = "opencode*.db"
 # Files that are no transcripts: Claude Code's notes on sub-agents; the later events of a
 # conversation of OpenHands, and its state; the messages and parts of opencode's sessions.
-_FRAGMENT = re.compile(
+_FRAGMENT = lazy_compile(
     r".*/subagents/[^/]*\.meta\.json"
     r"|.*/events/event-(?!0+[-.])[^/]*|.*/conversations/[^/]*/(?:base_state|meta|TASKS)\.json"
     r"|.*/storage/(?:message|part|project|todo|permission|session_diff|session_share|share)/.*"

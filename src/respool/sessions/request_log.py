@@ -12,7 +12,6 @@ request.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from operator import eq
 from pathlib import PurePath
@@ -20,6 +19,7 @@ from typing import cast
 
 from ..errors import PassedThrough, UnreadableRequest
 from ..providers.tool_definitions import tool_definitions
+from ..regex import lazy_compile
 from ..wire.base import FormatName, RequestBody, history_fields
 from ..wire.body import read_body
 from ..wire.detect import detect_format
@@ -54,7 +54,7 @@ _USAGE_PATHS = (
     ("usage",),
 )
 _TIME_FIELDS = ("timestamp", "time", "ts", "created_at", "created", "start_time", "startTime")
-_ENCODED_BODY = re.compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
+_ENCODED_BODY = lazy_compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
 
 
 def recognizes(head: bytes, name: str) -> bool:

@@ -14,10 +14,11 @@ from typing import IO
 
 import msgspec
 
+from ..regex import lazy_compile
 from ..wire.json import JSON
 
 # A string, possibly truncated at the end, or a structural character.
-_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
+_JSON_TOKEN = lazy_compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
 
 _MAX_FIELDS = 200  # fields inspected
 
@@ -28,7 +29,7 @@ MAX_CONVERSATION_BYTES = 1024 * 1024 * 1024  # of the records of one conversatio
 MAX_UNPACKED_BYTES = 64 * 1024 * 1024 * 1024  # a gzip file that holds more is no transcript
 _CHUNK = 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = lazy_compile(rb"\\u[dD][89a-fA-F]")
 _GZIP_WBITS = 31  # zlib's code for a gzip header
 
 

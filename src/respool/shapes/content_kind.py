@@ -6,6 +6,7 @@ import re
 from collections.abc import Container, Mapping
 from typing import Final, Literal
 
+from ..regex import lazy_compile
 from ..tools.use import Content
 from .decoration import split_frame
 from .excerpt import is_numbered
@@ -16,24 +17,24 @@ ShapeKind = Content | Literal["other"]
 
 _SAMPLE_CHARS = 2_048  # characters that are checked
 _SAMPLE_LINES = 24
-_EDITED = re.compile(
+_EDITED = lazy_compile(
     r"(?:The file |File |Successfully |Success\b|Wrote |Updated |Created |Edited |Applied )"
 )
 _TEST_WORDS: Final = (
     "=== RUN ", "--- PASS", "--- FAIL", "test session starts", "test result:", "Test Suites:",
     "Test Files ", "\nok  \t", "FAIL\t", "✓ ", "(pass)", "Tests:",
 )  # fmt: skip
-_COUNTED = re.compile(r"\d (?:pass|fail)(?:ed|ing)?\b")
-_HIT = re.compile(
+_COUNTED = lazy_compile(r"\d (?:pass|fail)(?:ed|ing)?\b")
+_HIT = lazy_compile(
     r"(?!\d)(?:[A-Za-z]:)?(?:[^:\s]{1,300}:\d{1,7}:|[^:\s]{1,300}?-\d{1,7}-|[^:\s]{1,300}/[^:\s]*:)"
     r"|--$|\d{1,7}:"
 )
-_ENTRY = re.compile(
+_ENTRY = lazy_compile(
     r"[dlcbps-][rwxsStT-]{9}|[│├└|` ]{1,40}[─-]{2}|\S{1,400}/?$|(?:[ MADRCU?!]{2}|[a-f0-9]{7,40}) "
     r"\S|\d{6} (?:blob|tree) "
 )
 _HEADINGS: Final = ("\n# ", "\n## ", "\n### ", "→# ", "→## ", "→### ", "\t# ", "\t## ", "\t### ")
-_HTML = re.compile(r"\s{0,20}<(?:!doctype|html|head|body|article|main|div)\b", re.IGNORECASE)
+_HTML = lazy_compile(r"\s{0,20}<(?:!doctype|html|head|body|article|main|div)\b", re.IGNORECASE)
 
 _BY_HINT: Final[Mapping[Content | None, frozenset[ShapeKind]]] = {
     "code": frozenset(("json", "diff", "code", "page")),

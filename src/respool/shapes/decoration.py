@@ -11,24 +11,25 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..regex import lazy_compile
 from ..tools.use import Use
 
 # Line numbers that a tool put before a file's lines, right-aligned: "    12→", "    12\t".
-_PADDED_NUMBER: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
-_FILE_NUMBER_AFTER: Final = re.compile(r"\n {0,8}(\d{1,8})([→\t])")  # a line break is found fast
+_PADDED_NUMBER: Final = lazy_compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
+_FILE_NUMBER_AFTER: Final = lazy_compile(r"\n {0,8}(\d{1,8})([→\t])")  # a line break is found fast
 # The same, and "12: ", "00012| ": each tool has its own separator.
-_NUMBERED_LINE: Final = re.compile(r" {0,8}(\d{1,8})(→|\t|: |\| )")
-_NUMBERED_LINE_AFTER: Final = re.compile(rf"\n{_NUMBERED_LINE.pattern}")
+_NUMBERED_LINE: Final = lazy_compile(r" {0,8}(\d{1,8})(→|\t|: |\| )")
+_NUMBERED_LINE_AFTER: Final = lazy_compile(rf"\n{_NUMBERED_LINE.pattern}")
 # File text that a reader would take for such a number, or for a line of respool's.
-_AMBIGUOUS_LINE: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |respool|names only there: ))")
+_AMBIGUOUS_LINE: Final = lazy_compile(r"\s*(?:\d+[→\t:|]|\[(?:… |respool|names only there: ))")
 _MAX_HEAD_CHARS: Final = 512  # characters that hold the head of a shell tool's result
 # The head holds nothing else; a command alone is not a head.
-_SHELL_HEAD: Final = re.compile(
+_SHELL_HEAD: Final = lazy_compile(
     r"(?:Command: [^\n]{1,400}\n)?"
     r"(?:(?:Chunk ID|Wall time|Process |Exit code|Original token count)[^\n]{0,200}\n){1,8}"
     r"(?=Output:\n)"
 )
-_SHELL_NOTE: Final = re.compile(
+_SHELL_NOTE: Final = lazy_compile(
     r"^(?:Chunk ID: [0-9A-Za-z]{1,32}|Wall time: 0\.\d{1,8} seconds"
     r"|Original token count: \d{1,9}|Command: [^\n]{1,400})\n",
     re.MULTILINE,
@@ -39,7 +40,7 @@ _ROW_CONTENTS: Final = frozenset(("table", "log"))
 
 # All escape codes that move, color or name something, complete or not. The rest cannot form a new
 # one: an introducer is always removed, with all escapes before it.
-ESCAPE_CODE: Final = re.compile(
+ESCAPE_CODE: Final = lazy_compile(
     r"(?<!\x1b)\x1b++(?:"
     r"\[[0-?]*+[ -/]*+[@-~]?"
     r"|\](?:[^\x07\x1b\n]{0,4096}+(?:\x07|\x1b\\))?"
@@ -160,27 +161,27 @@ def strip_shell_notes(text: str) -> str:
 # --- the frame ---------------------------------------------------------------------------------
 
 
-_HEAD = re.compile(
+_HEAD = lazy_compile(
     r"(?:(?:Command|Chunk ID|Wall time|Process |Exit code|Original token count|Total output lines)"
     r"[^\n]{0,2000}\n){1,8}(?:Output:\n)?(?:Total output lines[^\n]{0,40}\n\n?)?"
 )
 # Notes of agents around an output that they saved elsewhere and show in part: Claude Code,
 # Copilot, Gemini CLI, opencode; pi.
-_ABOVE = re.compile(
+_ABOVE = lazy_compile(
     r"(?:<persisted-output>\n)?(?:Output too large\b[^\n]{0,300}?|\.{3}output truncated\.{3}\n\n"
     r"Full output )(?:[Ss]aved to|[Ff]ull output see): ([^\n]{1,500})\n"
     r"(?:Consider [^\n]{0,400}\n)?(?:\nPreview[^\n]{0,40}\n|\n)?"
 )
-_BELOW = re.compile(
+_BELOW = lazy_compile(
     r"\n\n?\[[^\n\]]{0,200}Full output: ([^\n\]]{1,500})\]"
     r"(?:\n\nCommand exited with code -?\d{1,10})?\s{0,4}\Z"
 )
-_TRUNCATED = re.compile(r"…\d{1,9} (?:tokens|chars|lines) truncated…")  # Codex, in the middle
+_TRUNCATED = lazy_compile(r"…\d{1,9} (?:tokens|chars|lines) truncated…")  # Codex, in the middle
 _NOTE = "\n<system-reminder>"
 _NOTE_END = "</system-reminder>"
 # Beginnings of the notes that Gemini CLI and qwen-code put below an output.
 _BEGUN = ("Output: ", "Stdout: ", "Command: ")
-_ENDED = re.compile(
+_ENDED = lazy_compile(
     r"(?:\n(?:Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}|Signal: [^\n]{1,20}"
     r"|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}\s{0,4}\Z"
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 
 from msgspec import Struct
 
+from ..regex import lazy_compile
 from .excerpt import (
     LineSpan,
     ShapedText,
@@ -17,7 +17,7 @@ from .excerpt import (
     split_lines,
 )
 
-_HEAD = re.compile(r"\n(?:diff --(?:git|cc|combined) |@@ -|--- (?=[^\n]*\n\+\+\+ ))")
+_HEAD = lazy_compile(r"\n(?:diff --(?:git|cc|combined) |@@ -|--- (?=[^\n]*\n\+\+\+ ))")
 
 
 class _Head(Struct, gc=False):

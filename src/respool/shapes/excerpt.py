@@ -11,10 +11,11 @@ from typing import Final
 from msgspec import Struct
 
 from ..markers import gap_line
+from ..regex import lazy_compile
 
 # Line numbers as agents' tools, `cat -n`, `nl -ba` and `rg -n` print them
 LINE_NUMBER: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)"
-_NUMBERED_LINE: Final = re.compile(r"[ ]{0,6}(\d{1,7})(?:→|\t|: ?|\| ?)")
+_NUMBERED_LINE: Final = lazy_compile(r"[ ]{0,6}(\d{1,7})(?:→|\t|: ?|\| ?)")
 LineSpan = tuple[int, int]  # whole lines of a text: start of the first, end of the last
 MIN_LINE_CHARS = 160  # characters of a line that always stay
 _HOLE_CHARS = 15  # approximate characters of a hole
@@ -50,7 +51,7 @@ def line_patterns(
 
     Each match begins at the line break before its line, which is found fast.
     """
-    return re.compile(rf"\n{pattern}"), re.compile(rf"\n{number}{pattern}")
+    return lazy_compile(rf"\n{pattern}"), lazy_compile(rf"\n{number}{pattern}")
 
 
 def line_start(text: str, at: int) -> int:

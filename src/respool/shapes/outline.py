@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..regex import lazy_compile
 from .excerpt import (
     LINE_NUMBER,
     MIN_LINE_CHARS,
@@ -47,16 +48,16 @@ _KEY = line_patterns(
     r"([ \t]{0,8})(?:\[{1,2}[^\]\n]{1,120}\]{1,2}"
     r"|[\"']?[\w./@$-]{1,80}[\"']?[ \t]*[:=](?=[ \t\r\n]))"
 )
-_DEFINING = re.compile(rf"\b(?:{'|'.join(_DEFINES.split())}|const|let|var)\b|\(")
-_COMMENT = re.compile(
+_DEFINING = lazy_compile(rf"\b(?:{'|'.join(_DEFINES.split())}|const|let|var)\b|\(")
+_COMMENT = lazy_compile(
     rf"(?:{LINE_NUMBER})?[ \t]*(?://[/!]?|#(?!!|define|if|include)|/\*\*?|\*|--|;;)"
 )
-_WORD_CHARACTER = re.compile(r"\w")
-_DOCSTRING = re.compile(rf"(?:{LINE_NUMBER})?[ \t]*[rR]?(?:\"\"\"|''')[ \t]*\w")
+_WORD_CHARACTER = lazy_compile(r"\w")
+_DOCSTRING = lazy_compile(rf"(?:{LINE_NUMBER})?[ \t]*[rR]?(?:\"\"\"|''')[ \t]*\w")
 _COMMENT_LINES, _SIGNATURE_LINES = 12, 6
 
 _HEADING = line_patterns(r"(?:(#{1,6})[ \t]+\S|[ \t]{0,8}<(?:[hH]([1-6])|title)\b)")
-_PROSE = re.compile(rf"(?:{LINE_NUMBER})?[ \t>*-]{{0,6}}[^\W\d_`]")
+_PROSE = lazy_compile(rf"(?:{LINE_NUMBER})?[ \t>*-]{{0,6}}[^\W\d_`]")
 
 
 def shape_code(text: str, budget: int) -> ShapedText | None:

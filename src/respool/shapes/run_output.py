@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ..regex import lazy_compile
 from .excerpt import (
     LineSpan,
     ShapedText,
@@ -24,14 +25,14 @@ FAILURE_WORDS: Final = (
     "abort", "undefined", "no such", "refused", "timed out",
 )  # fmt: skip
 WARNING_WORDS: Final = ("warning", "warn:", "deprecated")
-_HARMLESS = re.compile(
+_HARMLESS = lazy_compile(
     r"\b(?:0|no) (?:error|fail|problem)|fail(?:ed|ures?)?[:=] ?0\b|errors?[:=] ?0\b|without error",
     re.IGNORECASE,
 )
 _HARMLESS_HINTS = ("0 ", ": 0", "=0", ":0", "= 0", "no ", "No ", "without")  # fast to search
 _MAX_LINES_PER_WORD = 2_000  # lines per word that are checked, from the start of a text
 
-_PASSED = re.compile(
+_PASSED = lazy_compile(
     r"\s*(?:---\s+PASS|=== (?:RUN|PAUSE|CONT|NAME)|PASS\b|ok\s|[✓✔√]|\(pass\)"
     r"|test \S+ \.\.\. (?:ok|ignored)|\S+ PASSED|\S+\.py [.sx]+ )"
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final, Literal
 
 from msgspec import Struct, field
 
+from ..regex import lazy_compile
 from .excerpt import (
     LineSpan,
     ShapedText,
@@ -22,25 +22,25 @@ from .excerpt import (
 )
 
 # A path without colons and blanks, a line number, and the line.
-_HIT: Final = re.compile(r"((?!\d+[:\n])[^\s:]{1,240}):(?=\d{1,7}:)")
-_CONTEXT_LINE: Final = re.compile(r"-\d{1,7}-")  # between a path and a context line
+_HIT: Final = lazy_compile(r"((?!\d+[:\n])[^\s:]{1,240}):(?=\d{1,7}:)")
+_CONTEXT_LINE: Final = lazy_compile(r"-\d{1,7}-")  # between a path and a context line
 _MIN_HITS: Final = 2  # consecutive lines of a file
 _NONE: Final = ""
 
-_CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
-_LINE = re.compile(
+_CONTEXT = lazy_compile(r"[^:\s]{1,300}?-\d+-")
+_LINE = lazy_compile(
     # below its file's name, or in the only file: a hit or a context line
     r"[ \t]{0,8}(?:L|Line )?\d+(?:(?P<here>:)|-)"
     r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
     rf"|{_CONTEXT.pattern}"
     r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
 )
-_NAME = re.compile(r"(?=.{0,300}\w)[^\s<>{};\"'=,|*]{1,299}(?<![)!])")  # excludes code
-_COUNT = re.compile(r"Found \d")  # the count above the hits
-_NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # a note beside hits
-_FOLDER = re.compile(r"\nd[rwxsStT-]{9}|/\n|\n040000 tree|:\n")
-_COLUMNS = re.compile(r"\S{1,255}(?: {2,40}\S{1,255}){1,60}")
-_NON_ENTRY = re.compile(
+_NAME = lazy_compile(r"(?=.{0,300}\w)[^\s<>{};\"'=,|*]{1,299}(?<![)!])")  # excludes code
+_COUNT = lazy_compile(r"Found \d")  # the count above the hits
+_NOTE = lazy_compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # a note beside hits
+_FOLDER = lazy_compile(r"\nd[rwxsStT-]{9}|/\n|\n040000 tree|:\n")
+_COLUMNS = lazy_compile(r"\S{1,255}(?: {2,40}\S{1,255}){1,60}")
+_NON_ENTRY = lazy_compile(
     r"\n(?:[ \t\r]*(?=\n|$)|total \d|Found \d|No \w+ found|Directory listing for |\(Results are"
     r"|\d+ director"
     r"|\.{0,2}[\w/.-]*:\r?(?=\n|$))"

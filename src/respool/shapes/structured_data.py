@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 from msgspec import Raw, Struct, field
 
 from ..markers import gap_line
+from ..regex import lazy_compile
 from .excerpt import ShapedText, clip_line, cut_to_spans, head_of, line_end, split_lines, tail_of
 
 _MAX_DEPTH = 8  # levels opened
 _MAX_INLINE_CHARS = 100  # characters of a value on one line
 _MIN_STRING_CHARS = 60  # characters of a string that always stay
 _DECODER = msgspec.json.Decoder(Raw)
-_TORN = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\u[0-9a-fA-F]{0,3})?\Z")
+_TORN = lazy_compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\u[0-9a-fA-F]{0,3})?\Z")
 _MAX_TORN_CHARS = 16  # characters; all but one of a surrogate pair of escapes
 
-_ROW_COUNT = re.compile(r"\(\d[\d,]* rows?\)|\d+ rows? in set|\[\d+ rows x ")
+_ROW_COUNT = lazy_compile(r"\(\d[\d,]* rows?\)|\d+ rows? in set|\[\d+ rows x ")
 
 
 class _JsonOutline(Struct):

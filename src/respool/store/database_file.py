@@ -27,6 +27,7 @@ import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from ..regex import lazy_compile
 from .base import StoreUnavailable
 
 try:
@@ -142,7 +143,7 @@ _HEADER_BYTES = _APPLICATION_OFFSET + 4
 _LOG_MAGIC = (0x377F0682, 0x377F0683)
 _LOG_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 _MAX_FRAMES = 2_000  # read of a log; SQLite moves a log of 1,000 frames into its file
-_QUARANTINE_NAME = re.compile(r"\.damaged-\d{8}-\d{6}(\.\d+)?(-wal|-shm)?", re.ASCII)
+_QUARANTINE_NAME = lazy_compile(r"\.damaged-\d{8}-\d{6}(\.\d+)?(-wal|-shm)?", re.ASCII)
 _LOCK_RETRY_SECONDS = 0.01  # between two attempts
 _WRITER_PRAGMAS = (
     "PRAGMA journal_mode = WAL",

@@ -25,6 +25,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ..errors import RespoolError
+from ..regex import lazy_compile
 from .database_file import SEARCH_SUFFIXES, side_file
 
 T = TypeVar("T")
@@ -37,10 +38,10 @@ _BUCKET_ORIGINALS = 1_000
 _MAX_WORD_CHARS = 64  # of a word in the index; a longer one is cut
 _SNIPPET_BEFORE, _SNIPPET_AFTER = 60, 120  # characters
 _WAIT_SECONDS = 1.0  # for another process
-_WORD = re.compile(r"\w+")
-_TERMINAL_CODE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_LONG_WORD = re.compile(rf"\w{{{_MAX_WORD_CHARS + 1}}}")
-_TERM = re.compile(r'"([^"]+)"|(\S+)')
+_WORD = lazy_compile(r"\w+")
+_TERMINAL_CODE = lazy_compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_LONG_WORD = lazy_compile(rf"\w{{{_MAX_WORD_CHARS + 1}}}")
+_TERM = lazy_compile(r'"([^"]+)"|(\S+)')
 _BUCKETS = f"SELECT DISTINCT id / {_BUCKET_ORIGINALS} FROM indexed"  # noqa: S608 - a number of ours
 _TABLES = (
     "PRAGMA auto_vacuum = FULL",  # first: it applies to an empty file only

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ..facts import Facts
 from ..history.repeat_rates import RepeatCell
 from ..markers import find_marker
+from ..regex import lazy_compile
 from . import bill_tables, record_tables
 from . import originals as texts
 from .base import (
@@ -56,7 +57,7 @@ from .retention import (
 from .search_index import NO_FTS5, SearchIndex, SearchTerms, Snippet, has_fts5
 from .short_names import NameKind, read_names
 
-_REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
+_REFERENCE = lazy_compile(r"[a-z2-7]{20}", re.ASCII)
 _LOCK_TIMEOUT = 2.0  # seconds; the longest wait for another process
 _CLOSE_TIMEOUT = 5.0
 _STEP_INTERVAL = 0.1  # seconds between steps, so that other writers get a turn

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from ..regex import lazy_compile
 from ..tools.use import Span, Use
 from ..transcript import Part
 from .outcome import argument_strings
@@ -17,21 +18,21 @@ _MAX_JOINED_CHARS: Final = 96  # of two calls
 _MAX_PATH_STEPS: Final = 3  # the call itself has the whole path
 _PATTERN_ARGUMENTS: Final = ("pattern", "query", "regex", "search", "q", "glob")
 _COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")
-_DESCRIPTION = re.compile(
+_DESCRIPTION = lazy_compile(
     r"the (?P<noun>read|write|edit|run) of (?P<subject>(?:lines \d+-\d+ of )?(?P<file>.*))"
 )
-_SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ['\"]?")
-_COMMAND_PIECE = re.compile(r"'[^']*'?|\"(?:[^\"\\]|\\.)*\"?|[|;&\n]|<<|[^|;&\n'\"<]+|<")
-_SET_UP = re.compile(r"(?:cd|export|set|source|\.)\s|\w+=\S*$")  # commands before the one meant
+_SHELL = lazy_compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ['\"]?")
+_COMMAND_PIECE = lazy_compile(r"'[^']*'?|\"(?:[^\"\\]|\\.)*\"?|[|;&\n]|<<|[^|;&\n'\"<]+|<")
+_SET_UP = lazy_compile(r"(?:cd|export|set|source|\.)\s|\w+=\S*$")  # commands before the one meant
 _SENSITIVE = r"[\w-]*(?:key|token|secret|passw|pwd|auth|credential)[\w-]*"
-_SENSITIVE_WORD = re.compile(
+_SENSITIVE_WORD = lazy_compile(
     rf"-*{_SENSITIVE}[=:].+"  # by its name
     r"|(?:sk|pk|rk|gh[a-z]|glpat|xox[a-z]|AKIA|eyJ)[-_A-Za-z0-9]{8,}.*"  # by its beginning
     r"|(?=[^/.]*\d)(?=[^/.]*[A-Za-z])[A-Za-z0-9+_=-]{20,}"  # by its look
     r"|[^/@\s]*:[^/@\s]+@.*",  # with a user's name
     re.IGNORECASE,
 )
-_BEFORE_SENSITIVE = re.compile(
+_BEFORE_SENSITIVE = lazy_compile(
     rf"-+{_SENSITIVE}|{_SENSITIVE}[=:]|bearer|basic|-[aApPuU]", re.IGNORECASE
 )
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..history.failures import failure_hint
 from ..markers import gap_line
+from ..regex import lazy_compile
 from ..shapes.excerpt import clip_line as cut
 from ..shapes.search_results import count_entries, count_hits
 from ..tools.use import END_OF_FILE, Content, Span, ToolKind, Use
@@ -27,8 +28,8 @@ from .outcome import (
 
 _QUERY_ARGUMENTS: Final = ("pattern", "query", "regex", "search", "q", "glob")
 _COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")  # a description is beside them
-_SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
+_SHELL = lazy_compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
+_SENTENCE = lazy_compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
 
 LabelSource = Literal["name", "command", "pattern"]
 
@@ -39,7 +40,7 @@ _MAX_ERROR_CHARS: Final = 1_000  # characters of an error that stay
 _MAX_ERROR_LINES: Final = 14
 # Characters of one error line, so that it does not use the whole budget
 _MAX_ERROR_LINE_CHARS: Final = 320
-_TRUNCATED = re.compile(r"^\(Results (?:are )?truncated", re.MULTILINE)  # Claude Code, opencode
+_TRUNCATED = lazy_compile(r"^\(Results (?:are )?truncated", re.MULTILINE)  # Claude Code, opencode
 _NOTE_CHARS: Final = 300  # characters at the end of a result that may hold such a note
 
 

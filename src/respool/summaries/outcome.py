@@ -15,6 +15,7 @@ from ..history.failures import (
     is_write_refused,
     strip_color,
 )
+from ..regex import lazy_compile
 from ..shapes.decoration import full_output_path, split_frame
 from ..tools.use import ToolKind
 
@@ -24,48 +25,48 @@ _LAST_LINES: Final = 6  # lines in them
 _MAX_LINE_CHARS: Final = 1_000  # characters of a line that are checked
 _MAX_LINES: Final = 4_000  # lines that are searched for a failure
 
-_FRAME = re.compile(r"^(?:Wall time|Process exited|Exit code|Exit status)\b.*$", re.MULTILINE)
-_FRAMED = re.compile(r"^Output:[ ]?\n?", re.MULTILINE)
-_STATUS = re.compile(
+_FRAME = lazy_compile(r"^(?:Wall time|Process exited|Exit code|Exit status)\b.*$", re.MULTILINE)
+_FRAMED = lazy_compile(r"^Output:[ ]?\n?", re.MULTILINE)
+_STATUS = lazy_compile(
     r"^(?:process )?exit(?:ed)?(?: with)?(?: code| status)?:? (-?\d{1,3})\b"
     r"|\bexit status (\d{1,3})\b",
     re.IGNORECASE | re.MULTILINE,
 )
 # Outcome below an output: Copilot, OpenHands, pi.
-_CLOSED = re.compile(
+_CLOSED = lazy_compile(
     r"(?:(?:\n|\A)(?:[<\[][^\n<>\[\]]{1,120}\bexit code -?\d{1,10}\.?[>\]]"
     r"|\[(?:Current working directory|Python interpreter): [^\n]{1,500}\]"
     r"|Command exited with code -?\d{1,10})){1,4}\s{0,4}\Z"
 )
 # Outcome around it: Gemini CLI and qwen-code, mini-swe-agent.
-_OPENED = re.compile(
+_OPENED = lazy_compile(
     r"(?:Command: (?:[^\n]*+\n)+?Directory: [^\n]*+\n)?(?:Output|Stdout): "
     r"|<returncode>-?\d{1,10}</returncode>\s{0,4}<output>\n?"
 )
-_NOTED = re.compile(
+_NOTED = lazy_compile(
     r"(?:(?:\n|\A)(?:</output>|Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}"
     r"|Signal: [^\n]{1,20}|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}"
     r"\s{0,4}\Z"
 )
-_ENDED = re.compile(
+_ENDED = lazy_compile(
     r"exit(?:ed with)?(?: exit)? code:? (-?\d{1,10})|<returncode>(-?\d{1,10})<", re.IGNORECASE
 )
 # Notes above and below a file: OpenHands, opencode, pi, Copilot.
-_SHOWN = re.compile(
+_SHOWN = lazy_compile(
     r"Here's the result of running `cat -n` on [^\n]{1,500}:\n|<file>\n"
     r"|<path>[^\n]{1,1000}</path>\n<type>\w{1,20}</type>\n<(?:content|entries)>\n"
 )
-_BELOW = re.compile(
+_BELOW = lazy_compile(
     r"\n{1,2}(?:\((?:End of file|Showing lines|Output capped|\d{1,9} entries)[^\n]{0,200}\)\n"
     r"</(?:content|entries|file)>"
     r"|\[(?:\d{1,9} more lines in file|Showing lines \d|Output truncated)[^\n]{0,300}\]"
     r"|\.\.\. \(\d{1,9} more lines not shown[^\n]{0,100}\))\s{0,4}\Z"
 )
-_TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above a partial output
+_TOTAL = lazy_compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above a partial output
 _TRUNCATION_NOTES: Final = ("<persisted-output>", "Output too large", "...output truncated")
-_COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
-_RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
-_ERROR_PATTERN = re.compile(
+_COMMAND = lazy_compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
+_RUNNING = lazy_compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
+_ERROR_PATTERN = lazy_compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|no such|cannot|could not|abort"
     r"|undefined|unexpected|expected|rejected|refused|doesn't want|the user said|assert"
     r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E] |^\s*> {2}",  # npm's command echo has one space there
@@ -77,18 +78,18 @@ _ERROR_WORDS = (
     "undefined", "expected", "rejected", "refused", "t want", "the user said", "assert", "should",
     "got",
 )  # fmt: skip
-_PROGRESS = re.compile(r"\S{0,299}[^\s:] [.sx]+ *(?:\[ *\d{1,3}%\])?")
+_PROGRESS = lazy_compile(r"\S{0,299}[^\s:] [.sx]+ *(?:\[ *\d{1,3}%\])?")
 _RULES = "=-─━═_*~ "  # characters of drawn rules
-_UNSAYING = re.compile(r"[^\w\n]*|</?[\w-]{1,40}>|`{3}\w{0,20}|> .*")  # lines that end no report
-_FILE_POSITION = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a file position, as tools print it
-_SUMS_UP = re.compile(
+_UNSAYING = lazy_compile(r"[^\w\n]*|</?[\w-]{1,40}>|`{3}\w{0,20}|> .*")  # lines that end no report
+_FILE_POSITION = lazy_compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # as tools print it
+_SUMS_UP = lazy_compile(
     r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
     r"issues?|problems?|failures?)\b|^(?:ok|PASS|FAIL|DONE)\b|^Tests?:|^test result:|^BUILD\b"
     r"|\bFinished\b|files? changed",
     re.MULTILINE,
 )
 # The line that best sums a run up, of several.
-_TESTED = (re.compile(r"\b\d+ fail"), re.compile(r"\b\d+ pass"), _SUMS_UP)
+_TESTED = (lazy_compile(r"\b\d+ fail"), lazy_compile(r"\b\d+ pass"), _SUMS_UP)
 # Each summary line contains one of these.
 _SUMMING = (
     "pass", "fail", "test", "example", "skipped", "error", "warning", "issue", "problem", "ok",

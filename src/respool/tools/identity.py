@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import msgspec
 
+from ..regex import lazy_compile
 from .declaration import ArgumentFunction, Arguments, Tool
 from .paths import normalize
 
 # `expand` of a server called respool, as clients spell it: respool_expand, mcp__respool__expand,
 # respool.expand, mcp__plugin_respool_respool__expand; the tool itself may be called respool_expand.
-_EXPAND_TOOL: Final = re.compile(
+_EXPAND_TOOL: Final = lazy_compile(
     r"(?:mcp(?:__?|[.:/-]))?(?:plugin_[A-Za-z0-9-]+_)?respool(?:__?|[.:/-])(?:respool[_-])?expand"
 )
 

@@ -6,13 +6,14 @@ import posixpath
 import re
 from typing import Final
 
+from ..regex import lazy_compile
 from .use import Content, Span
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,20})://([^/?#]*)([^#]*)")
-_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
-_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
+_SCHEME = lazy_compile(r"([A-Za-z][A-Za-z0-9+.-]{1,20})://([^/?#]*)([^#]*)")
+_DRIVE = lazy_compile(r"[A-Za-z]:[\\/]")
+_ESCAPED = lazy_compile(r"%[0-9A-Fa-f]{2}")
 _PORTS = {"http": ":80", "https": ":443", "ws": ":80", "wss": ":443", "ftp": ":21", "ssh": ":22"}
-_GLOB = re.compile(r"[*?\[{]")
+_GLOB = lazy_compile(r"[*?\[{]")
 _BY_SUFFIX: Final[dict[str, Content]] = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson", ".ipynb"), "json"),
     **dict.fromkeys((".csv", ".tsv"), "table"),
@@ -22,10 +23,10 @@ _BY_SUFFIX: Final[dict[str, Content]] = {
 }
 
 MAX_PATCHED_FILES: Final = 500  # longer patches are not listed
-_ENVELOPE = re.compile(
+_ENVELOPE = lazy_compile(
     r"^\*\*\* (Add File|Update File|Delete File|Move to): ?([^\r\n]{1,1000})", re.MULTILINE
 )
-_UNIFIED = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)?([^\t\r\n]{1,1000})", re.MULTILINE)
+_UNIFIED = lazy_compile(r"^(?:---|\+\+\+) (?:[ab]/)?([^\t\r\n]{1,1000})", re.MULTILINE)
 _BEGINS = "*** Begin Patch"
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
 from ..errors import TOOL_NAME_ALLOWED, PolicyError, invalid_value, quote_value
+from ..regex import lazy_compile
 from .declaration import Arguments, Tool
 from .identity import key_of, operation_of, parse_arguments, target_of
 from .paths import content_by_suffix, glob_root, normalize, patched_files
@@ -26,7 +27,7 @@ from .use import END_OF_FILE, CallIdentity, Content, Span, Use
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _HINT_KEYS = ("annotations", "_meta")
 
-_LINES_PATTERN = re.compile(r"([^\s.+]+)(?:(\.\.|\+)([^\s.+]+))?( from 0)?")
+_LINES_PATTERN = lazy_compile(r"([^\s.+]+)(?:(\.\.|\+)([^\s.+]+))?( from 0)?")
 _SHELLS: Final = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash")
 _MAX_SPANS: Final = 200
 _DECLARED = 'a list of Tool, as in Tools([Tool("Bash", cap_chars=10_000)])'

@@ -60,18 +60,27 @@ class WireFormat(Struct, frozen=True, kw_only=True):
     server_held_field: Callable[[Fields], str | None] = _holds_nothing
 
 
-FORMATS: dict[FormatName, WireFormat] = {}  # filled by providers.registry
+FORMATS: dict[FormatName, WireFormat] = {}  # filled by providers.registry; see known_formats
 _UNKNOWN_FORMAT = WireFormat(name="", history_field="")
+
+
+def known_formats() -> dict[FormatName, WireFormat]:
+    """All wire formats by name, also where nothing has imported the providers yet."""
+    if not FORMATS:
+        from ..providers import registry  # lazily: providers know the wire, and fill the table
+
+        assert registry.FORMATS is FORMATS
+    return FORMATS
 
 
 def wire_format(name: FormatName) -> WireFormat:
     """The wire format of this name; one with all defaults if it is not registered."""
-    return FORMATS.get(name, _UNKNOWN_FORMAT)
+    return known_formats().get(name, _UNKNOWN_FORMAT)
 
 
 def history_fields() -> tuple[str, ...]:
     """The fields that may hold the history, in the order of the formats."""
-    return tuple(dict.fromkeys(one.history_field for one in FORMATS.values()))
+    return tuple(dict.fromkeys(one.history_field for one in known_formats().values()))
 
 
 def no_history_error() -> UnreadableRequest:

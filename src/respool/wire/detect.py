@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from ..errors import PassedThrough, UnknownFormat, UnreadableRequest
-from .base import FORMATS, Fields, FormatName, RequestBody, wire_format
+from .base import Fields, FormatName, RequestBody, known_formats, wire_format
 from .json import JSON, Object
 
 _MAX_SAMPLED = 200  # messages inspected at each end of a history without tool calls
@@ -19,8 +19,10 @@ def detect_format(
 
     With `allow_server_held`, a request whose history the provider holds is let through.
     """
-    if format_name is not None and format_name not in FORMATS:
-        raise UnknownFormat(f"Unknown format {format_name!r}; allowed: {', '.join(FORMATS)}.")
+    if format_name is not None and format_name not in known_formats():
+        raise UnknownFormat(
+            f"Unknown format {format_name!r}; allowed: {', '.join(known_formats())}."
+        )
     if body.fields is not None:
         _refuse_cloud_bodies(body.fields, body.history_field)
     format = format_name if format_name is not None else _detect_by_shape(body)
@@ -52,10 +54,12 @@ def _refuse_cloud_bodies(fields: Fields, history: str | None) -> None:
 
 def _detect_by_shape(body: RequestBody) -> FormatName:
     if body.history_field is not None:
-        owners = [name for name, one in FORMATS.items() if one.history_field == body.history_field]
+        owners = [
+            name for name, one in known_formats().items() if one.history_field == body.history_field
+        ]
         if len(owners) == 1:
             return owners[0]
-    for name, one in FORMATS.items():
+    for name, one in known_formats().items():
         if any(field in (body.fields or {}) for field in one.only_fields):
             return name
     for message in _sample(body):
@@ -63,7 +67,9 @@ def _detect_by_shape(body: RequestBody) -> FormatName:
         if format is not None:
             return format
     if len(body) and _is_system_message(body.message(0)):
-        format = next((name for name, one in FORMATS.items() if one.has_system_message), None)
+        format = next(
+            (name for name, one in known_formats().items() if one.has_system_message), None
+        )
         if format is not None:
             return format
     format = _format_of_fields(body.fields) if body.fields is not None else None
@@ -91,7 +97,7 @@ def _format_of_message(message: JSON) -> FormatName | None:
     if not isinstance(message, dict):
         return None
     holder = cast(Object, message)
-    for name, format in reversed(FORMATS.items()):
+    for name, format in reversed(known_formats().items()):
         if format.owns_message(holder):
             return name
     content = holder.get("content")
@@ -112,7 +118,9 @@ def _format_of_block(block: JSON) -> FormatName | None:
     kind = holder.get("type")
     if not isinstance(kind, str):
         return None
-    return next((name for name, one in FORMATS.items() if kind in one.own_block_types), None)
+    return next(
+        (name for name, one in known_formats().items() if kind in one.own_block_types), None
+    )
 
 
 def _format_of_fields(fields: Fields) -> FormatName | None:
@@ -123,10 +131,10 @@ def _format_of_fields(fields: Fields) -> FormatName | None:
     tools = fields.get("tools")
     for tool in cast(list[JSON], tools) if isinstance(tools, list) else []:
         if isinstance(tool, dict):
-            for name, format in FORMATS.items():
+            for name, format in known_formats().items():
                 if format.owns_tool(cast(Object, tool)):
                     return name
-    for name, format in FORMATS.items():
+    for name, format in known_formats().items():
         if any(field in fields for field in format.own_fields):
             return name
     return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from ..errors import UnreadableRequest
+from ..regex import lazy_compile
 from ..transcript import BlockPath
 
 JSON = Any  # a decoded JSON value
@@ -163,6 +163,6 @@ def describe_json_error(error: Exception, raw: Any) -> str:
 
 
 # An escape of the first half of a character without the second, or of the second alone.
-_LONE_SURROGATE = re.compile(
+_LONE_SURROGATE = lazy_compile(
     rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -16,13 +15,14 @@ import xxhash
 from msgspec import Struct
 
 from ..errors import PassedThrough, PlainText, UnreadableRequest
+from ..regex import lazy_compile
 from .base import (
-    FORMATS,
     PLAIN_TEXT_MESSAGE,
     Fields,
     Piece,
     SourceRun,
     history_fields,
+    known_formats,
     no_history_error,
 )
 from .json import decode_json, describe_json_error
@@ -30,8 +30,8 @@ from .json import decode_json, describe_json_error
 Spans = tuple[list[int], list[int]]  # start and end offsets of each message
 
 _WHITESPACE = b" \t\r\n"
-_BETWEEN = re.compile(rb"[\s,]*")
-_OPENING = re.compile(rb"\s*:\s*\[")
+_BETWEEN = lazy_compile(rb"[\s,]*")
+_OPENING = lazy_compile(rb"\s*:\s*\[")
 
 
 def candidate_spans(body: bytes, field: str | None, raws: list[msgspec.Raw]) -> Iterator[Spans]:
@@ -102,7 +102,7 @@ _T = TypeVar("_T")
 
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_EMPTIED_HISTORY = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
+_EMPTIED_HISTORY = lazy_compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
 _MAX_COMPLETED = 16  # combinations of extra fields that are kept
 
 
@@ -347,8 +347,8 @@ def _breakpoint_rows(
 
 def _breakpoint_keys(history_field: str) -> list[bytes]:
     """The JSON keys that set a cache breakpoint in such a history."""
-    formats = [one for one in FORMATS.values() if one.history_field == history_field]
-    names = dict.fromkeys(name for one in formats for name in one.breakpoint_fields)
+    found = [one for one in known_formats().values() if one.history_field == history_field]
+    names = dict.fromkeys(name for one in found for name in one.breakpoint_fields)
     return [f'"{name}"'.encode() for name in names]
 
 
@@ -394,7 +394,7 @@ def _split_history(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
 @lru_cache(4)
 def _envelope_decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
     """A decoder of the history, as one slice a message, from whichever of these fields holds it."""
-    text_fields = {one.history_field for one in FORMATS.values() if one.allows_text_history}
+    text_fields = {one.history_field for one in known_formats().values() if one.allows_text_history}
     messages = list[msgspec.Raw] | msgspec.UnsetType
     kinds = {name: messages | str | None if name in text_fields else messages for name in names}
     fields = [(name, kind, msgspec.UNSET) for name, kind in kinds.items()]

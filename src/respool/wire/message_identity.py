@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
+from ..regex import lazy_compile
 from ..transcript import BlockPath, Part, Ref
 from .json import JSON, Object, get
 
@@ -106,10 +107,12 @@ def _strip_block(block: JSON) -> JSON:
 _NAMES = "|".join(BREAKPOINT_FIELDS).encode()
 _SPACE = rb"[ \t\r\n]*"
 # A member of the usual shape: a flat object, or null.
-_MEMBER = re.compile(rb'"(?:' + _NAMES + rb')"' + _SPACE + rb":" + _SPACE + rb"(?:\{[^{}]*\}|null)")
+_MEMBER = lazy_compile(
+    rb'"(?:' + _NAMES + rb')"' + _SPACE + rb":" + _SPACE + rb"(?:\{[^{}]*\}|null)"
+)
 _WHITESPACE = b" \t\r\n"
-_TRAILING_COMMA = re.compile(_SPACE + rb"," + _SPACE)
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]', re.DOTALL)
+_TRAILING_COMMA = lazy_compile(_SPACE + rb"," + _SPACE)
+_TOKEN = lazy_compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]', re.DOTALL)
 
 
 def _cut_by_pattern(raw: bytes, message: JSON) -> bytes:
@@ -201,7 +204,7 @@ def _can_hold_breakpoint(message: JSON, path: BlockPath) -> bool:
 
 _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_TEXT_MESSAGE = re.compile(
+_TEXT_MESSAGE = lazy_compile(
     rb'\s*\{\s*"role"\s*:\s*"(?:user|system|developer)"\s*,\s*"content"\s*:\s*'
     rb'(?:"|\[\s*\{\s*"type"\s*:\s*"text")'
 )

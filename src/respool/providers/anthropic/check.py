@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from msgspec import Struct
 
 from ...model_names import parse_model_name
+from ...regex import lazy_compile
 from ...wire.base import Fields
 from ...wire.json import JSON, Object
 from ...wire.message_identity import BREAKPOINT_FIELDS
@@ -16,7 +16,7 @@ from ..base import Problem, RuleSpec, RuleState, Step, count_call_id
 from .codec import REASONING_TYPES, SERVER_CALLS, is_server_result
 from .request_rules import check_whole_request
 
-ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+\Z")
+ID_PATTERN = lazy_compile(r"[a-zA-Z0-9_-]+\Z")
 
 
 def is_plain(step: Step, state: RuleState) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
@@ -11,6 +10,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct, field
 
+from ...regex import lazy_compile
 from ...transcript import BlockPath
 from ...wire.base import Fields
 from ...wire.json import JSON, Object, compact_json, get, put, without
@@ -68,7 +68,7 @@ from .request_rules import (
     message_breakpoints,
 )
 
-_NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_NOT_ID = lazy_compile(r"[^a-zA-Z0-9_-]")
 _SHOWABLE = frozenset(
     {"image", "document", "search_result"}
 )  # blocks that a user message can hold, too

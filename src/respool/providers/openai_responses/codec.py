@@ -6,13 +6,13 @@ among a response's output. An item_reference does not: its item is not in the re
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
 from ...media import document_tokens, image_tokens
+from ...regex import lazy_compile
 from ...transcript import BlockPath, Part, Ref, Speaker
 from ...wire.base import HEAD_ROW, Fields, FormatName
 from ...wire.json import JSON, Object, compact_json, digest, put, without
@@ -22,7 +22,7 @@ from ..attachments import has_text, replace_media, replace_text_items, text_and_
 _FORMAT: FormatName = "openai-responses"
 _IMAGE_URL_PREFIX = "data:image/"
 # A whole JSON string: inside one, every quote is escaped.
-_IMAGE_DATA_URL = re.compile(r'(?<=[:,\[])"(data:image/[^",\\]*;base64,[^"\\]*)"')
+_IMAGE_DATA_URL = lazy_compile(r'(?<=[:,\[])"(data:image/[^",\\]*;base64,[^"\\]*)"')
 
 
 def image_part(ref: Ref, speaker: Speaker, block: Object) -> Part:

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from ...regex import lazy_compile
 from .effects import (
     BARRIER_EFFECT,
     RUN_EFFECT,
@@ -34,11 +35,11 @@ from .effects import (
 )
 from .parser import UNKNOWN_FOLDER, ShellWord
 
-_UPDATES = re.compile(
+_UPDATES = lazy_compile(
     r"-u|-?-(?:test\.)?update(?:[-=].*)?|--update-?[sS]napshots?|--snapshot-update|--bless|--accept"
     r"|--inline-snapshot=.*|--record-mode=.*|--vcr-record=.*|--force-regen|--regen-.*|-fuzz=.*|-fuzz"
 )
-_MAY_WRITE = re.compile(
+_MAY_WRITE = lazy_compile(
     r"--(?:write|create|update|init|install|save|generate|fix|apply)(?!.*dry)\S*"
 )
 _FIX_FLAGS: Final = word_set(
@@ -250,7 +251,7 @@ def effect_by_verb(
     return run_effect(call, BARRIER_EFFECT if verb in writes.split() else UNKNOWN_EFFECT)
 
 
-_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+_WORD = lazy_compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 
 
 def split_name(name: str) -> set[str]:

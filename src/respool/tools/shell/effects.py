@@ -9,6 +9,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...regex import lazy_compile
 from ..paths import content_by_suffix, glob_root, is_absolute, normalize
 from ..use import Content, Span, ToolKind, stronger_kind
 from .parser import UNKNOWN_FOLDER, ShellWord
@@ -17,7 +18,7 @@ PassedLines = tuple[int, int] | Literal["all", "part"] | None
 
 STREAMS: Final = ("-", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/null", "/dev/tty")
 _MAX_TARGET_CHARS = 120
-_REWRITE_VARIABLES = re.compile(
+_REWRITE_VARIABLES = lazy_compile(
     r"UPDATE|BLESS|REGEN|OVERWRITE|ACCEPT"
     r"|(?:^|_)(?:RECORD|GENERATE|GOLDEN|SNAPSHOTS?|FIX|WRITE)(?:_|$)",
     re.IGNORECASE,

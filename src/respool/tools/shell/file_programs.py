@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from ...regex import lazy_compile
 from ..paths import patched_files
 from ..use import END_OF_FILE, Content, Span
 from .effects import (
@@ -403,22 +404,22 @@ def _compressed_names(call: ProgramCall, word: ShellWord) -> list[ShellWord]:
     return [word, ShellWord(other if other != word.text else word.text + suffix)]
 
 
-_BETWEEN: Final = re.compile(r"[\s;{}]*")
-_SED_POSITION: Final = re.compile(r"[\d,$~+!\s]*")
-_AFTER_PATTERN: Final = re.compile(r"[IM]*")
+_BETWEEN: Final = lazy_compile(r"[\s;{}]*")
+_SED_POSITION: Final = lazy_compile(r"[\d,$~+!\s]*")
+_AFTER_PATTERN: Final = lazy_compile(r"[IM]*")
 _IN_BRACKETS = r"\[\^?\]?(?:\[[:.=][^\]\n]{0,30}\]|[^\]\n]){0,200}\]"
-_BRACKET: Final = re.compile(_IN_BRACKETS)
-_SED_FLAGS: Final = re.compile(r"[gpiImM\d]*(?=[\s;}#]|$)")
-_SED_TEXT: Final = re.compile(r"(?:[^\\\n]|\\.|\\\n)*", re.DOTALL)
-_SED_LINE: Final = re.compile(r"[^\n]*")  # no continuation lines in comments and file names
-_SED_LABEL: Final = re.compile(r"[^\n;}]*")
-_SED_COUNT: Final = re.compile(r"\s*\d*")
+_BRACKET: Final = lazy_compile(_IN_BRACKETS)
+_SED_FLAGS: Final = lazy_compile(r"[gpiImM\d]*(?=[\s;}#]|$)")
+_SED_TEXT: Final = lazy_compile(r"(?:[^\\\n]|\\.|\\\n)*", re.DOTALL)
+_SED_LINE: Final = lazy_compile(r"[^\n]*")  # no continuation lines in comments and file names
+_SED_LABEL: Final = lazy_compile(r"[^\n;}]*")
+_SED_COUNT: Final = lazy_compile(r"\s*\d*")
 
-_AWK_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*', re.DOTALL)
-_AWK_PATTERN: Final = re.compile(rf"/(?:[^/\\\n\[]|\\.|{_IN_BRACKETS})*/")
-_AWK_RUNS: Final = re.compile(r"\bsystem\s*\(|(?<!\|)\|(?!\|)|@")
-_AWK_WORDS: Final = re.compile(r"\bprintf?\b|[()\[\];}>]")
-_TO_STREAM: Final = re.compile(r'>>?\s*"-"')
+_AWK_TEXT: Final = lazy_compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*', re.DOTALL)
+_AWK_PATTERN: Final = lazy_compile(rf"/(?:[^/\\\n\[]|\\.|{_IN_BRACKETS})*/")
+_AWK_RUNS: Final = lazy_compile(r"\bsystem\s*\(|(?<!\|)\|(?!\|)|@")
+_AWK_WORDS: Final = lazy_compile(r"\bprintf?\b|[()\[\];}>]")
+_TO_STREAM: Final = lazy_compile(r'>>?\s*"-"')
 
 
 def has_sed_write(script: str) -> bool:
@@ -546,13 +547,13 @@ def _has_redirect(code: str) -> bool:
     return False
 
 
-_PRINTS = re.compile(r"(\d+)(?:,(\+?\d+|\$))?p")
-_QUITS = re.compile(r"(\d+)q")
-_AWK_LINES = re.compile(
+_PRINTS = lazy_compile(r"(\d+)(?:,(\+?\d+|\$))?p")
+_QUITS = lazy_compile(r"(\d+)q")
+_AWK_LINES = lazy_compile(
     r"\s*NR\s*(==|>=|>)\s*(\d+)(?:\s*(?:&&|,)\s*NR\s*(==|<=|<)\s*(\d+))?\s*(?:\{\s*print\s*;?\s*\})?\s*"
 )
-_SUFFIX = re.compile(r"(?:-[nErsuzplaw0]*i|--in-place=|--inplace=)([^*/]+)")
-_PERL_MAY_WRITE = re.compile(
+_SUFFIX = lazy_compile(r"(?:-[nErsuzplaw0]*i|--in-place=|--inplace=)([^*/]+)")
+_PERL_MAY_WRITE = lazy_compile(
     r"system|exec|open|link|rename|mkdir|rmdir|write|truncate|chmod|chown|utime|dbm|eval|fork|kill"
     r"|sys|qx|`|>|\^I|do |require|use "
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from ...regex import lazy_compile
 from ..paths import normalize
 from ..use import Content, Span
 from .effects import (
@@ -43,7 +43,7 @@ _VALUED: Final = (
     "-b",
     "-B",
 )
-_REVISION_PATH = re.compile(r"[\w./~^@{}\-]{1,200}:([^:\s].{0,500})")
+_REVISION_PATH = lazy_compile(r"[\w./~^@{}\-]{1,200}:([^:\s].{0,500})")
 
 _LOOK_VERBS: Final[dict[str, Content]] = {
     **dict.fromkeys(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...regex import lazy_compile
 from ..paths import is_absolute, normalize
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ def _language() -> Language:
     return Language(tree_sitter_bash.language())
 
 
-_ESCAPE = re.compile(r"\\(\n|.)", re.DOTALL)
-_QUOTED_ESCAPE = re.compile(r'\\(["\\$`]|\n)')
-_GLOB = re.compile(r"(?<!\\)[*?\[{]")
+_ESCAPE = lazy_compile(r"\\(\n|.)", re.DOTALL)
+_QUOTED_ESCAPE = lazy_compile(r'\\(["\\$`]|\n)')
+_GLOB = lazy_compile(r"(?<!\\)[*?\[{]")
 
 
 def node_text(node: Node) -> str:
@@ -229,7 +230,7 @@ _QUESTION_PROGRAMS: Final = (
     "false",
 )
 _QUOTES = ("'", '"', "\\")
-_BACKTICKS = re.compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_BACKTICKS = lazy_compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
 
 
 def parse_command(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:

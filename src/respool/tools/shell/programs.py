@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final
 
 from msgspec.structs import replace
 
+from ...regex import lazy_compile
 from . import build_programs, file_programs, git_programs, wrapper_programs
 from .effects import (
     BARRIER_EFFECT,
@@ -39,11 +39,11 @@ from .parser import (
 EffectReader = Callable[[ProgramCall], Effect]
 
 # Folders of installed programs; programs in a project's own `bin` are unknown.
-_INSTALLED = re.compile(
+_INSTALLED = lazy_compile(
     r"^/(?:usr|opt|bin|sbin|nix|snap)/|^~/|(?:^|/)(?:\.bin|(?:[^/]*env|vendor|go|\.\w+)/bin)/"
     r"|/envs/[^/]+/bin/"
 )
-_PYTHON = re.compile(r"python3?\.\d{1,2}t?")
+_PYTHON = lazy_compile(r"python3?\.\d{1,2}t?")
 _IN_PROJECT = ("./gradlew", "./mvnw")  # wrappers with known behaviour
 _MAX_SHELL_DEPTH = 8  # nested shells
 
