@@ -248,7 +248,8 @@ def looked_at(format: str, *steps: Any, **settings: Any) -> tuple[View, Protecti
         seen.append(view)
         return iter(())
 
-    policy = Policy(passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, **settings)
+    often: dict[str, Any] = {"keep_exchanges": 0, "reevaluate_tokens": 1, "reevaluate_ratio": 0.0}
+    policy = Policy(passes=(look,), **often | settings)
     respool.compact(request(format, "go", *steps), format=format, policy=policy, memo=None)
     view = seen[-1]
     assert isinstance(view.pinned, Protections)

@@ -49,6 +49,9 @@ MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
     "a marker in words": (text(f"Here:\n{SHORT}\nDone."), [("marker", "", SHORT)]),
     "the marker of a cap": (text(CAPPED), [("marker", "", CAPPED[:120])]),
     "a hole": (text(f"a\n{gap_line(37, 'lines')}\nb"), [("hole", "", "[… 37 lines]")]),
+    "a hole in a long line": (
+        text(f'{{"a": 1,\n{gap_line(1_037, "parts")}\n}}'), [("hole", "", "[… 1,037 parts]")]
+    ),
     "names that stood in a hole": (text(f"a\n{NAMES}\nb"), [("names", "", NAMES)]),
     "names in arguments": (call({"content": f"import os\n{NAMES}"}), [("names", "Write", NAMES)]),
     "a hole and its names, which is one place": (
@@ -169,10 +172,13 @@ def test_a_whole_line_is_found_in_any_text(before: str, after: str) -> None:
 ATOMS = st.from_regex(r"[A-Za-z0-9_./:@\\-]{5,30}", fullmatch=True)
 
 
-@given(st.lists(ATOMS, min_size=1, max_size=12))
-def test_whatever_names_are_told_of_a_hole_they_are_known_again(names: list[str]) -> None:
-    _, told = line_selection._render_hole(7, names)
-    assert found(text(told)) == [("names", "", told[:120])]
+@given(st.integers(1, 10**6), st.sampled_from(["lines", "parts"]), st.lists(ATOMS, max_size=12))
+def test_whatever_is_told_of_a_hole_is_known_again(gone: int, unit: str, names: list[str]) -> None:
+    hole, *told = line_selection._render_hole(gone, unit, names)
+    assert found(text(hole)) == [("hole", "", hole)]
+    assert len(told) == bool(names)
+    for line in told:
+        assert found(text(line)) == [("names", "", line[:120])]
 
 
 def session(format: str, written: str, answer: str = "ok") -> dict[str, Any]:

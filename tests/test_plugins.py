@@ -59,7 +59,14 @@ def session(format: str = "anthropic") -> dict[str, Any]:
 
 
 def eager(*passes: Any, **settings: Any) -> Policy:
-    return Policy(passes=passes, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, **settings)
+    return Policy(
+        passes=passes,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        eager=True,
+        keep_exchanges=0,
+        **settings,
+    )
 
 
 # In a policy.

@@ -32,7 +32,12 @@ from tests.passes.example_pass.acme_passes import drop_empty_searches, stub_lock
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 LAWS: tuple[Law, ...] = get_args(Law)
 EAGER = Policy(
-    keep_exchanges=3, cap_chars=2_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True
+    keep_exchanges=3,
+    cap_chars=2_000,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    strip_decoration=True,
 )
 
 

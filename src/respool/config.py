@@ -119,7 +119,14 @@ def _parse_variable(name: str, text: str) -> object:
     match name:
         case "passes" | "pin_tools" | "pin_paths" | "pin_calls" | "trim_kinds":
             return () if word == "none" else tuple(part.strip() for part in word.split(","))
-        case "repair" | "errors_verbatim" | "trim_on_arrival" | "eager" | "advise":
+        case (
+            "repair"
+            | "errors_verbatim"
+            | "trim_on_arrival"
+            | "strip_decoration"
+            | "eager"
+            | "advise"
+        ):
             return _BOOLEAN_WORDS.get(word.lower(), text)
         case "counter" | "rendering":
             return word

@@ -58,7 +58,12 @@ _FEW_LINES: Final = 2_000  # below, growth says nothing
 _MAX_QUOTED_CHARS: Final = 200
 # Every boundary is evaluated, and all that is offered is taken.
 _EAGER: Final = Policy(
-    keep_exchanges=3, cap_chars=2_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True
+    keep_exchanges=3,
+    cap_chars=2_000,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    eager=True,
+    strip_decoration=True,
 )
 
 

@@ -30,6 +30,8 @@ EAGER = (
     "reevaluate_ratio=0",
     "--set",
     "eager=on",
+    "--set",
+    "keep_exchanges=0",
 )
 CLIPPED = ("--set", "passes=cap_results")
 
@@ -234,7 +236,9 @@ def test_what_waited_is_told_where_it_is_taken(format: str) -> None:
     ]
     whole = request(format, "go", *steps, "and now?", [Exchange("done", id="z")])
     prices: dict[str, Any] = {"cache_read_price": 0.1, "cache_write_price": 1.25}
-    policy = Policy(reevaluate_tokens=500, passes=["stub_results", "trim_results"], **prices)
+    policy = Policy(
+        keep_exchanges=0, reevaluate_tokens=500, passes=["stub_results", "trim_results"], **prices
+    )
     plan = respool.plan(whole, format=format, policy=policy, trace=True, memo=None)
     assert plan.trace is not None
     in_force: dict[Any, str] = {}
@@ -254,7 +258,11 @@ def test_what_waited_is_told_where_it_is_taken(format: str) -> None:
 
 def test_a_trace_costs_nothing_when_nobody_asks() -> None:
     state = fold_request(
-        body(), format=None, policy=Policy(cap_chars=500), facts=Facts(), memo=None
+        body(),
+        format=None,
+        policy=Policy(cap_chars=500, keep_exchanges=0),
+        facts=Facts(),
+        memo=None,
     ).state
     assert state.evaluation.trace is None
 

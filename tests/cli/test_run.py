@@ -120,6 +120,8 @@ def bodies(folder: Path, count: int) -> Path:
 
 EARLY = (
     "--set",
+    "keep_exchanges=0",
+    "--set",
     "cap_chars=500",
     "--set",
     "eager=on",

@@ -90,7 +90,10 @@ class TestData:
 
     def test_an_edit_in_place_of_another_has_both_texts_too(self, tmp_path: Path):
         """It takes out nothing that is not kept already, so nothing else had to be kept with it."""
-        policy = EAGER_POLICY.replace(passes=("keep_lines", "stub_results"), keep_exchanges=2)
+        passes = ("keep_lines", "stub_results")  # on arrival, and once it is old
+        policy = EAGER_POLICY.replace(
+            passes=passes, keep_exchanges=2, trim_on_arrival=True, miss_penalty=0.1
+        )
         steps = [[Exchange(f"make {LONG}", id="call_0", args={"command": "make"})]]
         later = range(1, 5)
         steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in later]

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import gc
 import json
+import re
 import sys
 import time
 import warnings
@@ -229,7 +230,9 @@ def test_what_arrives_is_valid_stable_and_smaller(wire: str, stream: bool, is_as
     assert server.size < 0.6 * plain.size
     assert server.markers()[-1] >= 8
     assert server.markers()[:2] == [0, 0]
-    epochs = sum(after != before for before, after in pairwise(server.markers()))
+    said = [re.findall(rb"\[respool: [^\]]*\]", raw) for raw in server.raw]
+    assert [len(markers) for markers in said] == server.markers()
+    epochs = sum(after != before for before, after in pairwise(said))
     assert plain.breaks() == 0
     assert server.breaks() == epochs < TURNS
     assert history == whole  # the caller's own is untouched

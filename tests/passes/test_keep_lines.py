@@ -377,7 +377,7 @@ def test_a_very_long_part_may_be_cut(format: str) -> None:
 @formats
 def test_what_was_read_again_for_a_cut_comes_whole(format: str) -> None:
     """Whoever asks again after a cut gets it all: nobody is sent in circles."""
-    printed = prose(Random(1), 9_000)
+    printed = prose(Random(1), 30_000)
     out, (first, again) = arrived(
         format,
         [bash("make release", printed, "a")],

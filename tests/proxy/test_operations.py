@@ -39,6 +39,8 @@ EAGER_POLICY = (
     "reevaluate_ratio=0",
     "--set",
     "passes=cap_results",
+    "--set",
+    "keep_exchanges=0",
 )
 
 TIGHT = ("--preset", "tight", "--set", "reevaluate_tokens=500")

@@ -297,7 +297,7 @@ def test_the_stated_saving_is_that_of_the_same_run_without_respool(tmp_path: Pat
     true_saved = true_before - sum(one.prompt for one in through.billed)
     assert true_saved > 0.15 * true_before  # else there is nothing to state
     assert tokens == pytest.approx(100 * true_saved / true_before, abs=POINTS), said
-    assert before == pytest.approx(true_before, rel=0.05)
+    assert before == pytest.approx(true_before, rel=0.07)  # over half of it is estimated
     assert saved == pytest.approx(true_saved, rel=0.15)
     costs = [sum(one.cost for one in side.billed) for side in (without, through)]
     assert money == pytest.approx(100 * (1 - costs[1] / costs[0]), abs=POINTS), said

@@ -259,7 +259,7 @@ def serving(
     upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
     settings = store.parent / "respool.toml"
     settings.write_text(
-        f"cap_chars = {cap}\neager = true\n"
+        f"cap_chars = {cap}\neager = true\nkeep_exchanges = 0\n"
         'reevaluate_tokens = 1\nreevaluate_ratio = 0.0\npasses = ["cap_results"]\n'
     )
     process = subprocess.Popen(

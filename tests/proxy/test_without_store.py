@@ -27,7 +27,7 @@ from tests.support.formats import results
 
 KEY = "x-api-key: one"
 EAGER = (
-    "cap_chars = 500\neager = true\n"
+    "cap_chars = 500\neager = true\nkeep_exchanges = 0\n"
     'reevaluate_tokens = 1\nreevaluate_ratio = 0.0\npasses = ["cap_results"]\n'
 )
 SOON = 20.0

@@ -108,7 +108,9 @@ def test_an_unknown_policy_is_refused_with_what_is_allowed(name: str) -> None:
 def test_a_policy_may_be_a_file(tmp_path: Any) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
-        "cap_chars = 1000\nreevaluate_tokens = 1\neager = true\npasses = ['cap_results']\n", "utf-8"
+        "cap_chars = 1000\nkeep_exchanges = 0\nreevaluate_tokens = 1\neager = true\n"
+        "passes = ['cap_results']\n",
+        "utf-8",
     )
     got = run(str(path), recording_of("anthropic", SESSION))
     assert [cut.reason for cut in got.cuts] == ["over_cap"]

@@ -292,17 +292,7 @@ def build_app(
     health = HealthEndpoint(store, compactor.breaker.state, lambda: compactor.mode)
     spans = span_exporter(os.environ)
     dashboard = Dashboard(store, _around(compactor, recorder, options), _control(compactor, store))
-    gateways = CompressEndpoints(
-        Compactor(
-            Decider(in_place(options.policy), store, shared_store=options.shared_store),
-            BorrowedRecorder(store, listener),
-            # A gateway sends the request itself: what it does with the answer is not seen.
-            msgspec.structs.replace(options, holdout=HoldoutOptions()),
-            salt=store.provisional_salt,
-        ),
-        server.limits,
-        lambda: compactor.mode,
-    )
+    gateways = _gateways(server, options, store, listener, compactor)
     endpoints = {
         **dashboard.routes,
         **gateways.routes,
@@ -322,6 +312,24 @@ def build_app(
         on_close=on_close,
         keep_alive=_keep_alive(options.keep_alive, compactor, store, metrics),
     )
+
+
+def _gateways(
+    server: ServerOptions,
+    options: CompactionOptions,
+    store: SQLiteStore,
+    listener: RecordListener | None,
+    compactor: Compactor,
+) -> CompressEndpoints:
+    """The endpoints that gateways call, with a compactor of their own."""
+    own = Compactor(
+        Decider(in_place(options.policy), store, shared_store=options.shared_store),
+        BorrowedRecorder(store, listener),
+        # A gateway sends the request itself: what it does with the answer is not seen.
+        msgspec.structs.replace(options, holdout=HoldoutOptions()),
+        salt=store.provisional_salt,
+    )
+    return CompressEndpoints(own, server.limits, lambda: compactor.mode)
 
 
 def _tune_interpreter() -> None:
