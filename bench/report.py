@@ -28,7 +28,14 @@ import respool
 from bench import results as results_page
 from bench.cut_recall import markdown
 from bench.false_drops import SELECTIONS, Moment, bootstrap_ratio, moments_of
-from bench.held_out import AGENTS, CORPUS, corpus_files, long_sessions, owner_of
+from bench.held_out import (
+    AGENTS,
+    CORPUS,
+    corpus_files,
+    long_sessions,
+    owner_of,
+    use_weights,
+)
 from bench.passes import recording_of
 from bench.peers import PEERS, Peer, PeerUnavailable, chat_of
 from respool.policy import PRESETS
@@ -46,6 +53,8 @@ from respool.sessions.session import RecordedSession
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "recorded" / "18-proof.json"
+# Fitted on the owners that do not judge; the shipped ones are fitted on all.
+WEIGHTS = HERE / "judged_weights.toml"
 SECTION = HERE / "recorded" / "18-proof.md"
 README = HERE.parent / "README.md"
 PARTS = HERE.parent / "build" / "report"
@@ -231,7 +240,7 @@ def code_version() -> str:
     found = hashlib.blake2b(digest_size=8)
     package = Path(respool.__file__).parent
     own = [HERE / f"{name}.py" for name in ("false_drops", "forecast_data", "peers", "peer_worker")]
-    for file in sorted([*package.rglob("*.py"), *package.rglob("*.toml"), *own]):
+    for file in sorted([*package.rglob("*.py"), *package.rglob("*.toml"), *own, WEIGHTS]):
         found.update(file.name.encode() + b"\0" + file.read_bytes())
     return found.hexdigest()
 
@@ -534,6 +543,7 @@ def main() -> None:
     parser.add_argument("--render", action="store_true")
     asked = parser.parse_args()
     if not asked.render:
+        use_weights(WEIGHTS)
         proof = measure(asked)
         if not proof.repositories:
             sys.exit(f"There are no sessions of these owners in {asked.corpus}.")
