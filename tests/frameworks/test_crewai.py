@@ -8,6 +8,7 @@ import os
 import runpy
 import tempfile
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,14 @@ from tests.frameworks.scripts import SCRIPTS
 from tests.integrations.upstream import FINAL, MARKER, Ask, Upstream, read_text, reads, upstream
 
 pytestmark = pytest.mark.frameworks
+if find_spec("crewai") is None:
+    pytest.skip("crewai is not installed", allow_module_level=True)
 os.environ |= {  # before the import: it reads them, and would report to its makers
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_TRACING_ENABLED": "false",
     "OTEL_SDK_DISABLED": "true",
     "CREWAI_STORAGE_DIR": tempfile.mkdtemp(prefix="crewai-"),
 }
-pytest.importorskip("crewai")
 
 from crewai import LLM, Agent, Crew, Task  # noqa: E402
 from crewai.hooks import get_before_tool_call_hooks  # noqa: E402
