@@ -350,13 +350,13 @@ def test_without_pings_the_same_pause_is_cold(tmp_path: Path) -> None:
 
 
 def test_keys_and_logins() -> None:
-    assert is_api_key([(b"X-Api-Key", b"sk-ant-api03-x")])
-    assert is_api_key([(b"authorization", b"Bearer sk-ant-api03-x")])
-    both = [(b"x-api-key", b"sk-ant-api03-x"), (b"authorization", b"Bearer sk-ant-oat01-x")]
+    assert is_api_key(((b"X-Api-Key", b"sk-ant-api03-x"),))
+    assert is_api_key(((b"authorization", b"Bearer sk-ant-api03-x"),))
+    both = ((b"x-api-key", b"sk-ant-api03-x"), (b"authorization", b"Bearer sk-ant-oat01-x"))
     assert not is_api_key(both)
-    assert not is_api_key([(b"authorization", b"Bearer eyJhbGciOi")])
-    assert not is_api_key([(b"x-api-key", b"sk-ant-oat01-x")])
-    assert not is_api_key([])
+    assert not is_api_key(((b"authorization", b"Bearer eyJhbGciOi"),))
+    assert not is_api_key(((b"x-api-key", b"sk-ant-oat01-x"),))
+    assert not is_api_key(())
 
 
 def test_bodies_without_a_valid_ping() -> None:
