@@ -237,7 +237,7 @@ def test_an_unreadable_request_that_is_changed_is_seen() -> None:
 def test_quadratic_is_seen() -> None:
     def slow(view: View, policy: Policy) -> Iterator[Offer]:
         for part in view.transcript.parts:
-            for _ in range(3):  # plainly quadratic, however loaded the machine is
+            for _ in range(8):  # plainly quadratic, however loaded the machine is
                 for other in view.transcript.parts:
                     if part.ref != other.ref and part.id == other.id == "the same":
                         yield from ()
