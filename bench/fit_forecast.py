@@ -5,7 +5,8 @@
 CORPUS (default: ../shared/corpus beside the repository) holds one .jsonl.gz for each agent and
 repository. The lines of its results are extracted into the folder --data, one file each, unless
 they are there. --folds writes weights for `bench.held_out --weights`: for each fold of the owners
-that fit, those of all other folds, and those of all that fit, for the owners that judge. --write
+that fit, those of all other folds, and those of all that fit, for the owners that judge; and prints
+the scores on owners that the weights have not seen, and what a level by session would add. --write
 puts the weights fitted on everything into src/respool/forecast/weights.toml. --importance prints
 what each feature and each pair of features contributes. Needs numpy and scikit-learn.
 
@@ -17,10 +18,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from itertools import combinations, product
+from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,15 @@ from msgspec import Struct, structs
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import roc_auc_score
 
-from bench.forecast_data import Lines, call_rows, join, result_locations, rows_of, sampled_lines
+from bench.forecast_data import (
+    USES_SHAPE,
+    Lines,
+    call_rows,
+    join,
+    result_locations,
+    rows_of,
+    sampled_lines,
+)
 from bench.held_out import JUDGES, owner_of
 from respool.forecast.features import (
     AGES,
@@ -60,6 +71,7 @@ FOLDS = 4
 MAX_LINES = 10_000  # of one repository
 EVEN = 0.75  # a repository with twice the lines has this power of two times the weight
 TREES, RATE, MIN_LEAF, PENALTY = 150, 0.1, 1_000, 50.0
+PRIOR_USES = 3.0  # uses, and expected ones, that a session's level begins with
 MAX_PAIRS = 30  # pairs of features; more give little
 # Observed misses per expected one: a forecast counts a need even if another copy is kept. Chosen by
 # replay of the sessions that fit (`bench.held_out --part fit`), not computed here.
@@ -79,6 +91,7 @@ class Corpus(Struct, frozen=True):
     weight: np.ndarray  # evened out between repositories
     groups: Sequence[str]
     calls: Mapping[str, np.ndarray]  # by owner: kind, age, and turns or lines
+    uses: Sequence[np.ndarray]  # by group: exposures and uses so far, at each moment
     sessions: int
 
 
@@ -105,13 +118,12 @@ def main() -> None:
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--folds", type=Path)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--importance", action="store_true")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     asked.data.mkdir(parents=True, exist_ok=True)
-    for path in sorted(asked.corpus.glob("*.jsonl.gz")):
-        if path.name.partition("__")[0] in AGENTS and not _data_of(path, asked.data).exists():
-            extract(path, _data_of(path, asked.data))
+    extract_all(asked.corpus, asked.data, asked.processes)
     corpus = read_data(asked.data)
     fits = ~np.isin(corpus.owner, JUDGES)
     pairs = {column: choose_pairs(corpus, fits, column) for column in (0, 1)}
@@ -124,8 +136,20 @@ def main() -> None:
         WEIGHTS.write_text(fitted_document(corpus, everything, pairs), "utf-8")
 
 
-def _data_of(path: Path, folder: Path) -> Path:
-    return folder / f"{path.name.removesuffix('.jsonl.gz')}.npz"
+def extract_all(corpus: Path, folder: Path, processes: int) -> None:
+    """Extract the lines of each file that is not extracted yet, large files first."""
+    paths = [path for path in corpus.glob("*.jsonl.gz") if path.name.partition("__")[0] in AGENTS]
+    paths.sort(key=lambda path: -path.stat().st_size)
+    tasks = [(path, folder / f"{path.name.removesuffix('.jsonl.gz')}.npz") for path in paths]
+    tasks = [(path, target) for path, target in tasks if not target.exists()]
+    with Pool(processes, maxtasksperchild=1) as pool:
+        for number, name in enumerate(pool.imap_unordered(_extract_task, tasks, chunksize=1), 1):
+            print(f"{number} of {len(tasks)} files: {name}", file=sys.stderr, flush=True)
+
+
+def _extract_task(task: tuple[Path, Path]) -> str:
+    extract(*task)
+    return task[0].name
 
 
 def extract(path: Path, target: Path) -> None:
@@ -133,20 +157,32 @@ def extract(path: Path, target: Path) -> None:
     rng = np.random.default_rng(_SEED)
     tables: list[Lines] = []
     calls, sessions = np.zeros((2, len(AGES), 2)), 0
+    moments: list[np.ndarray] = []
     for session in read_file(path, READERS):
         if not isinstance(session, RecordedSession) or len(session.requests) < 3:
             continue
         recording = Recording(session, CharacterMeasure(), CONDITIONS)
-        sessions += 1
         tables += [
-            sampled_lines(row, rng) for row in rows_of(recording, result_locations(recording))
+            sampled_lines(row, rng)
+            for row in rows_of(recording, result_locations(recording), moments)
         ]
-        for kind, age, lines, later in call_rows(recording):
-            calls[int(kind == "write"), bin_of(AGES, age)] += later, lines
-    if tables:
-        found = join(tables)
-        columns = {name: getattr(found, name) for name in Lines.__struct_fields__}
-        np.savez(target, calls=calls, sessions=sessions, **columns)
+        for kind, age, count, later in call_rows(recording):
+            calls[int(kind == "write"), bin_of(AGES, age)] += later, count
+        sessions += 1
+    if not tables:
+        return
+    found = join(tables)
+    columns = {name: getattr(found, name) for name in Lines.__struct_fields__}
+    # Under another name until it is whole.
+    partial = target.with_suffix(".partial.npz")
+    np.savez(
+        partial,
+        calls=calls,
+        sessions=sessions,
+        uses=np.array(moments, np.float32),
+        **columns,
+    )
+    partial.rename(target)
 
 
 def read_data(folder: Path) -> Corpus:
@@ -154,12 +190,13 @@ def read_data(folder: Path) -> Corpus:
     tables: list[Lines] = []
     owners: list[np.ndarray] = []
     calls: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((2, len(AGES), 2)))
-    groups = sorted(folder.glob("*.npz"))
-    sessions = 0
+    uses: list[np.ndarray] = []
+    groups, sessions = sorted(folder.glob("*.npz")), 0
     for path in groups:
         with np.load(path) as data:
             lines = Lines(*(data[name] for name in Lines.__struct_fields__))
             calls[owner_of(path)] += data["calls"]
+            uses.append(data["uses"])
             sessions += int(data["sessions"])
         owned = np.flatnonzero(lines.bins[:, OWNED.start : OWNED.stop].sum(axis=1))
         lines = _some(lines.only(owned))
@@ -176,6 +213,7 @@ def read_data(folder: Path) -> Corpus:
         weight=weight / weight.mean(),
         groups=[path.stem.replace("__", " ").replace("+", "/") for path in groups],
         calls=calls,
+        uses=uses,
         sessions=sessions,
     )
 
@@ -314,6 +352,7 @@ def write_folds(
     files = {owner: f"fold-{number}.toml" for owner, number in folds.items()}
     (folder / "owners.json").write_text(json.dumps(files, indent=1), "utf-8")
     _print_scores(corpus, rates)
+    _print_levels(corpus, rates)
 
 
 def _print_scores(corpus: Corpus, rates: np.ndarray) -> None:
@@ -331,6 +370,80 @@ def _print_scores(corpus: Corpus, rates: np.ndarray) -> None:
         print(
             content, f"real/predicted {real / (rates[rows] * corpus.weight[rows, None]).sum():.2f}"
         )
+
+
+def _print_levels(corpus: Corpus, rates: np.ndarray) -> None:
+    """Print how well the uses of results so far predict, beyond the forecast, the needs to come.
+
+    The level of a session is the uses of its results so far over those that results of the same
+    kinds and ages have elsewhere. A level that helped would go with more needs than were predicted,
+    and lower the deviance of rates that are multiplied with a power of it.
+    """
+    levels = np.ones(len(rates))
+    found: dict[str, list[tuple[float, float, float]]] = {agent: [] for agent in AGENTS}
+    hazards = _hazards_elsewhere(corpus)
+    for number, name in enumerate(corpus.groups):
+        rows = np.flatnonzero(corpus.group == number)
+        uses, moments = corpus.uses[number], corpus.lines.moment[rows]
+        expected = (uses[:, 0] * hazards[number]).sum(axis=(1, 2))
+        level = (uses[:, 1].sum(axis=(1, 2)) + PRIOR_USES) / (expected + PRIOR_USES)
+        levels[rows] = level[moments]
+        for first, last in _session_bounds(uses):
+            middle = (first + last) // 2
+            rest = rows[(moments >= middle) & (moments <= last)]
+            if last - first >= 20 and len(rest):
+                real = float(corpus.lines.turns[rest].sum(axis=1) @ corpus.lines.weight[rest])
+                predicted = float(rates[rest].sum(axis=1) @ corpus.lines.weight[rest])
+                excess = np.log((real + 1) / (predicted + 1))
+                weight = predicted**0.5
+                found[name.partition(" ")[0]].append((np.log(level[middle]), excess, weight))
+    agents = np.array([name.partition(" ")[0] for name in corpus.groups])[corpus.group]
+    real = corpus.lines.turns.sum(axis=1)
+    for agent, pairs in found.items():
+        if len(pairs) < 20:
+            continue
+        levels_then, excess, weight = np.array(pairs).T
+        rows, deviances = agents == agent, list[str]()
+        for power in (0.0, 0.25, 0.5, 1.0):
+            rate = rates[rows].sum(axis=1) * levels[rows] ** power
+            rate *= (real[rows] @ corpus.weight[rows]) / (rate @ corpus.weight[rows])
+            deviances.append(f"{power}: {_deviance(real[rows], rate, corpus.weight[rows]):.0f}")
+        correlation = _correlation(levels_then, excess, weight)
+        print(
+            f"{agent:12} {len(pairs)} sessions, level at half of the requests with later needs over"
+            f" predicted ones: correlation {correlation:.2f}; deviance by power of the level "
+            f"{', '.join(deviances)}"
+        )
+
+
+def _hazards_elsewhere(corpus: Corpus) -> list[np.ndarray]:
+    """For each group, the uses of a result in one request, by kind and age, of other owners."""
+    owners = [corpus.owner[corpus.group == number][:1] for number in range(len(corpus.groups))]
+    totals = [
+        sum((uses[last] for _, last in _session_bounds(uses)), np.zeros(USES_SHAPE))
+        for uses in corpus.uses
+    ]
+    found: list[np.ndarray] = []
+    for owner in owners:
+        others = sum(
+            (total for other, total in zip(owners, totals, strict=True) if other != owner),
+            np.zeros(USES_SHAPE),
+        )
+        found.append(others[1] / np.maximum(others[0], 30))
+    return found
+
+
+def _session_bounds(uses: np.ndarray) -> list[tuple[int, int]]:
+    """The first and the last moment of each session: exposures grow within one."""
+    totals = uses[:, 0].sum(axis=(1, 2))
+    lasts = np.flatnonzero(np.append(totals[1:] < totals[:-1], True))
+    return list(zip([0, *(lasts[:-1] + 1)], lasts, strict=True))
+
+
+def _correlation(one: np.ndarray, other: np.ndarray, weight: np.ndarray) -> float:
+    one, other = one - np.average(one, weights=weight), other - np.average(other, weights=weight)
+    spread = np.average(one**2, weights=weight) * np.average(other**2, weights=weight)
+    return float(np.average(one * other, weights=weight) / spread**0.5)
 
 
 def _score(lines: Lines, real: np.ndarray, rate: np.ndarray) -> str:

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from respool.forecast.features import ResultFeatures, result_features
+from respool.forecast.features import (
+    AGES,
+    RESULT_FEATURES,
+    ResultFeatures,
+    bin_of,
+    result_features,
+)
 from respool.forecast.line_codes import LINE_FORMATS, UNIQUE_BINS
 from respool.forecast.line_parts import SplitText, split_lines
 from respool.forecast.mentions import Mentions
@@ -20,6 +26,7 @@ from respool.tools import Tools
 from respool.transcript import Part, TranscriptIndex
 
 LEAST = 200  # characters; shorter results are never cut
+USES_SHAPE = (2, len(RESULT_FEATURES["kind"]), len(AGES))  # exposures and uses
 UNNEEDED = 0.08  # of the lines that nobody needs, this share is enough
 _UNIQUE = np.array(UNIQUE_BINS, np.int8)
 _FORMATS = np.array(LINE_FORMATS, np.int8)
@@ -135,28 +142,65 @@ def needs_of(recording: Recording, results: Sequence[ResultLocation]) -> list[li
     return found
 
 
+class UseHistory:
+    """Calls that used something of a result, and the requests in which they could have."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[int, int] = {}  # by position
+        self._exposed = np.zeros(USES_SHAPE)  # results by kind and age, summed over requests
+
+    def learn(self, position: int, kind: int) -> None:
+        """Learn the kind of a result."""
+        self._kinds[position] = kind
+
+    def end_request(self, walk: Walk) -> None:
+        """Add one request to the exposure of each result."""
+        now = len(walk.index.units) - 1
+        for position, kind in self._kinds.items():
+            age = now - walk.mentions.results[position].unit
+            self._exposed[0, kind, bin_of(AGES, age)] += 1
+
+    def so_far(self, walk: Walk) -> np.ndarray:
+        """Exposures and uses so far, by kind and age."""
+        found = self._exposed.copy()
+        for position, kind in self._kinds.items():
+            words = walk.mentions.results[position]
+            for unit in walk.mentions.mentions_of(words).units:
+                found[1, kind, bin_of(AGES, unit - words.unit)] += 1
+        return found
+
+
 class ResultRow(Struct, frozen=True):
     """One result at one request: its features, and the later turns that needed something of it."""
 
     known: ResultFeatures
     text: str
     needs: Sequence[Need]
+    moment: int  # number of the moment in the session
 
 
-def rows_of(recording: Recording, results: Sequence[ResultLocation]) -> Iterator[ResultRow]:
-    """Every result of a session, when it comes and at each age that is a power of two."""
+def rows_of(
+    recording: Recording, results: Sequence[ResultLocation], moments: list[np.ndarray]
+) -> Iterator[ResultRow]:
+    """Every result of a session, when it comes and at each age that is a power of two.
+
+    `moments` receives the uses of results before each request.
+    """
     needs = needs_of(recording, results)
-    walk = Walk(recording)
+    walk, uses = Walk(recording), UseHistory()
     for request, cut in enumerate(recording.cuts):
         walk.until(cut)
+        moments.append(uses.so_far(walk))
         for number, position in walk.aged():
             text = walk.index.parts[position].text
             if len(text) < LEAST:
                 continue
             found = result_features(position, walk.index, walk.ledger, walk.mentions)
             if found is not None:
+                uses.learn(position, found.bins[0])
                 later = [need for need in needs[number] if need.request >= request]
-                yield ResultRow(found, text, later)
+                yield ResultRow(found, text, later, len(moments) - 1)
+        uses.end_request(walk)
 
 
 class Lines(Struct, frozen=True):
@@ -166,10 +210,11 @@ class Lines(Struct, frozen=True):
     turns: np.ndarray  # turns that needed the line as such, and a name only there
     weight: np.ndarray  # lines that each stands for
     size: np.ndarray  # characters
+    moment: np.ndarray  # number of the moment, within the file
 
     def only(self, rows: np.ndarray) -> Lines:
         """Some of them."""
-        return Lines(self.bins[rows], self.turns[rows], self.weight[rows], self.size[rows])
+        return Lines(*(getattr(self, name)[rows] for name in Lines.__struct_fields__))
 
 
 def join(tables: Sequence[Lines]) -> Lines:
@@ -197,7 +242,8 @@ def sampled_lines(row: ResultRow, rng: np.random.Generator) -> Lines:
     )
     sizes = np.array([len(line) + 1 for line in split_lines(row.text)], np.int32)[at]
     weight = np.where(needed[at], 1.0, 1 / UNNEEDED).astype(np.float32)
-    return Lines(np.concatenate(columns, axis=1), turns[at], weight, sizes)
+    moments = np.full(len(at), row.moment, np.int32)
+    return Lines(np.concatenate(columns, axis=1), turns[at], weight, sizes, moments)
 
 
 def _shares(needs: Sequence[Need], whole: bool) -> dict[int, float]:
