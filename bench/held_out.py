@@ -2,11 +2,14 @@
 
     python -m bench.held_out [CORPUS] [--part judge|fit|all] [--agent claude-code|codex]
                              [--preset NAME ...] [--set NAME=VALUE ...] [--weights FOLDER]
-                             [--per-repository N] [--processes N] [--json FILE]
+                             [--real] [--read PRICE] [--per-repository N] [--processes N]
+                             [--json FILE]
 
 Owners of repositories are split: two thirds to fit, one third to judge. A session is taken if it
 has 25 requests or more and 200,000 characters or more. --weights takes for each session the weights
-that `bench.fit_forecast --folds FOLDER` fitted without its owner.
+that `bench.fit_forecast --folds FOLDER` fitted without its owner. Sessions are counted and priced
+as the published baselines are (characters / 4, reads at a tenth); --real takes the tokens, prices,
+lifetimes and head that each session's reported usage shows, --read another price of cached tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 import respool
 import respool.forecast.model as forecast_model
@@ -108,13 +111,18 @@ class Task(Struct, frozen=True):
     session: RecordedSession
     policies: Mapping[str, Mapping[str, Any]]  # settings by name
     weights: Path | None
+    real: bool = False
+    read: float | None = None
 
 
 def measure(task: Task) -> list[SessionFigures]:
-    """One session under each policy, counted and priced as the published baselines are."""
+    """One session under each policy."""
     if task.weights is not None:
         use_weights(task.weights)
-    recording = recording_of(task.session, real=False)
+    recording = recording_of(task.session, real=task.real)
+    if task.read is not None:
+        terms = structs.replace(recording.conditions.terms, read=task.read)
+        recording.conditions = structs.replace(recording.conditions, terms=terms)
     base = score_policy(recording, UnchangedSender(recording), "none").all_in
     agent, _, rest = task.path.name.removesuffix(".jsonl.gz").partition("__")
     found: list[SessionFigures] = []
@@ -186,10 +194,13 @@ def _ratio(rows: Sequence[SessionFigures], repository: str) -> float:
 def tasks_of(asked: argparse.Namespace) -> Iterator[Task]:
     """A task for each session."""
     extra = dict(parse_setting(one) for one in asked.set)
+    if asked.read is not None:
+        extra["cache_read_price"] = asked.read
     policies = {name: {**PRESETS[name], **extra} for name in asked.preset}
     for path in corpus_files(asked.corpus, asked.part, asked.agent):
         for session in long_sessions(path, asked.per_repository):
-            yield Task(path, session, policies, weights_for(owner_of(path), asked.weights))
+            weights = weights_for(owner_of(path), asked.weights)
+            yield Task(path, session, policies, weights, asked.real, asked.read)
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -207,6 +218,8 @@ def main() -> None:
     parser.add_argument("--preset", nargs="+", choices=PRESETS, default=("safe", "lean"))
     parser.add_argument("--set", nargs="*", default=(), metavar="NAME=VALUE")
     parser.add_argument("--weights", type=Path)
+    parser.add_argument("--real", action="store_true")
+    parser.add_argument("--read", type=float, metavar="PRICE")
     parser.add_argument("--per-repository", type=int, default=1_000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path)
