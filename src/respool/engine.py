@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -21,6 +22,7 @@ from .compaction.context import Context, Counters, RequestContext
 from .compaction.evaluation import select_passes
 from .compaction.fold import chain_prefix, fold_step, initial_prefix, is_consistent
 from .compaction.memo import Memo
+from .compaction.plain import PlainRequest, find_plain_text, plain_request
 from .compaction.projection import originals_at_end, project
 from .compaction.remainder import survey, waiting_total
 from .compaction.state import LazyOriginals, Prefix, State
@@ -599,7 +601,8 @@ def project_request(folded: FoldedRequest, request: Any) -> ProjectedRequest:
     """The projection of a folded request."""
     pieces, repairs = project(folded.body, folded.state, folded.context)
     rendered = _render_pieces(pieces, folded)
-    changed = _is_changed(rendered.pieces, len(folded.body))
+    whole = [SourceRun(0, len(folded.body))] if len(folded.body) else []
+    changed = list(rendered.pieces) != whole
     projection = folded.body.splice(rendered.pieces) if changed else request
     if changed and isinstance(request, bytearray):
         projection = bytearray(projection)
@@ -747,13 +750,9 @@ def edits_in_force(state: State) -> tuple[Edit, ...]:
     outgoing = state.rendered.shared
     if outgoing.edits is None:
         edits = [*state.edits.by_part.items(), *state.edits.advice.items()]
-        outgoing.edits = tuple(edit for _, edit in sorted(edits, key=_part_position))
+        outgoing.edits = tuple(edit for _, edit in sorted(edits, key=itemgetter(0)))
         outgoing.edition = next(_EDITION_NUMBERS)
     return outgoing.edits
-
-
-def _part_position(one: tuple[int, Edit]) -> int:
-    return one[0]
 
 
 def complete_fields(fields: Fields | None, model: str | None, output: int = 0) -> Fields | None:
@@ -773,10 +772,6 @@ def complete_fields(fields: Fields | None, model: str | None, output: int = 0) -
 def _model_name(fields: Fields | None) -> str | None:
     model = (fields or {}).get("model")
     return model if isinstance(model, str) else None
-
-
-def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
-    return list(pieces) != ([SourceRun(0, count)] if count else [])
 
 
 # --- the one door for those outside the core ---------------------------------------------------
@@ -800,6 +795,7 @@ class RequestHistory:
         named = (complete_fields(body.fields, model) or {}).get("model")
         self.model = named if isinstance(named, str) else ""
         self._boundaries: list[bytes] | None = None
+        self._opening: bytes | None = None
         self._terms: str | None = None
 
     @property
@@ -831,12 +827,25 @@ class RequestHistory:
         return (boundaries[-1] if boundaries else initial_prefix(self.format)).hex()
 
     def opening(self) -> bytes:
-        """The hash of all messages before the model's first output."""
-        codec, count, first = PROVIDERS[self.format].codec, len(self.body), 0
-        while first < count and not codec.is_model_made(self.body.message(first)):
-            first += 1
-        prefix = initial_prefix(self.format)
-        return chain_prefix(prefix, self.body.identities(0, first)) if first else prefix
+        """The hash of all messages before the model's first output, computed once."""
+        if self._opening is None:
+            codec, count, first = PROVIDERS[self.format].codec, len(self.body), 0
+            while first < count and not codec.is_model_made(self.body.message(first)):
+                first += 1
+            start, identities = initial_prefix(self.format), self.body.identities(0, first)
+            self._opening = chain_prefix(start, identities) if first else start
+        return self._opening
+
+    def plain(self, policy: Policy) -> PlainRequest | None:
+        """The request if nothing in it can be compacted; None: that is not sure."""
+        text = find_plain_text(self.body, PROVIDERS[self.format].codec, policy)
+        if text is None:
+            return None
+        body, fields = self.body, complete_fields(self.body.fields, self.given_model)
+        found = _context_for(
+            body, format=self.format, policy=policy, facts=_NO_FACTS, fields=fields
+        )
+        return plain_request(found, text, self.opening())
 
     def terms(self) -> str:
         """The model and the tools that the request names, in few characters."""
@@ -972,6 +981,7 @@ __all__ = [
     "Fields",
     "FoldedRequest",
     "FormatName",
+    "PlainRequest",
     "ProjectedRequest",
     "Refetch",
     "Repair",

@@ -223,6 +223,7 @@ def _hostname(host: str) -> str:
     return _normalized(found[1].strip("[]")) if found else ""
 
 
+@functools.lru_cache(64)
 def _normalized(host: str) -> str:
     """An address in its canonical spelling; a name in lower case."""
     try:

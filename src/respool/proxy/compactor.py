@@ -207,7 +207,7 @@ class Compactor:
             conversation=decision.identity.conversation,
             tokens_before=decision.tokens_before,
             tokens_saved=max(0, decision.tokens_before - decision.tokens_after),
-            edits=dict(Counter(edit.reason for edit in decision.edits)),
+            edits=dict(Counter(edit.reason for edit in decision.edits)) if decision.edits else {},
             epochs=decision.epochs,
             refetched=len(decision.findings.refetched),
             results=decision.results,

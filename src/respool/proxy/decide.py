@@ -128,6 +128,9 @@ class Decider:
         turn = self._known_turn(request)
         if turn is None or not _is_in_memory(turn):
             return None
+        plain = self._plain(turn)
+        if plain is not None:
+            return plain
         folded = self._fold(turn, turn.conversation.facts)
         if not turn.conversation.lineage.is_known(folded.boundaries):
             return None
@@ -441,6 +444,29 @@ class Decider:
                 loops=_observed(lambda: tuple(folded.last_loops())),
                 repeats=_observed(folded.repeat_cells),
             ),
+        )
+
+    def _plain(self, turn: Turn) -> Decision | None:
+        """The decision on a request in which nothing can be compacted; None: something may be."""
+        request, known, history = turn.request, turn.conversation, turn.history
+        if request.is_count or known.facts != NO_FACTS or known.defined_on != history.terms():
+            return None
+        plain = history.plain(self.policy_for(history.format))
+        if plain is None:
+            return None
+        here = plain.prefix.hex()
+        if plain.is_bound and not self._observe:
+            known.lineage.note_in_flight(here)
+            if known.facts != NO_FACTS:  # as of just now: this boundary may be skipped
+                return None
+        known.bytes_per_token = len(request.body) / max(1, plain.tokens)
+        return Decision(
+            kind="projection",
+            identity=self._identity(turn, here, [plain.prefix], plain.output),
+            tokens_before=plain.tokens,
+            tokens_after=plain.tokens,
+            client_cached=plain.head,
+            head=plain.head,
         )
 
     def _identity(

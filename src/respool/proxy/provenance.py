@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from ..regex import lazy_compile
 from .asgi import Headers
 
 _MAX_AGENT_CHARS: Final = 40
+_MAX_NAMING_CHARS: Final = 200  # of a user agent, in which it says who it is
 _MAX_FOLDER_CHARS: Final = 300
 _MAX_PROMPT_CHARS: Final = 160
 _MAX_MESSAGES: Final = 10  # looked at, from the first one on
@@ -122,19 +124,20 @@ def read_head(history: RequestHistory) -> Provenance:
 def combine(headers: Headers, head: Provenance, opening: Provenance, launch: Launch) -> Provenance:
     """What a request shows itself; where it shows nothing, what the launch says."""
     user_agent = _header(headers, b"user-agent") or _header(headers, b"originator")
-    agent = (
-        _known_agent(user_agent)
-        or head.agent
-        or opening.agent
-        or launch.agent
-        or _product(user_agent)
-    )
+    known, product = _named_by(user_agent[:_MAX_NAMING_CHARS])
+    agent = known or head.agent or opening.agent or launch.agent or product
     project = head.project or opening.project or launch.project
     return Provenance(agent[:_MAX_AGENT_CHARS], project[:_MAX_FOLDER_CHARS], opening.prompt)
 
 
 def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str:
     return next((value.decode("latin-1") for name, value in headers if name == wanted), "")
+
+
+@lru_cache(64)
+def _named_by(user_agent: str) -> tuple[str, str]:
+    """The known agent that a user agent names, and the product, either of which may be empty."""
+    return _known_agent(user_agent), _product(user_agent)
 
 
 def _known_agent(user_agent: str) -> str:

@@ -345,6 +345,7 @@ def _breakpoint_rows(
     return sorted(found)
 
 
+@lru_cache(16)
 def _breakpoint_keys(history_field: str) -> list[bytes]:
     """The JSON keys that set a cache breakpoint in such a history."""
     found = [one for one in known_formats().values() if one.history_field == history_field]
