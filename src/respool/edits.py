@@ -29,11 +29,13 @@ Reason = Literal[
     "unlikely_needed",
     "over_limit",
     "advised",
+    "overwritten",
 ]
 REASONS: tuple[str, ...] = get_args(Reason)  # never renamed; REASON_SPECS describes them
 FOLDED = "folded"  # the reason of edits that put a summary of several exchanges in one's place
 UNLIKELY_NEEDED = "unlikely_needed"  # the reason of edits that keep the lines that may be needed
 ADVISED = "advised"  # the reason of edits that add advice; they are counted apart from savings
+OVERWRITTEN = "overwritten"  # the reason of drops of writes of which no line is left
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
 
@@ -229,6 +231,13 @@ REASON_SPECS: tuple[ReasonSpec, ...] = (
         ("superseded_writes",),
         "The file was wholly written again. Call and result went together.",
         "/w/a.py was wholly written again by call toolu_09, 3,692 chars",
+    ),
+    ReasonSpec(
+        "overwritten",
+        ("superseded_edits",),
+        "Later writes of the file wrote each line of this write again, or removed it. A failed "
+        "write goes once another one wrote its lines. Call and result went together.",
+        "12 lines for /w/a.py were written again or removed, last by call toolu_09",
     ),
     ReasonSpec(
         "resolved",

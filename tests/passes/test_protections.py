@@ -255,6 +255,7 @@ GIVEN = {
     "covered_reads": "contained",
     "stale_reads": "stale",
     "superseded_writes": "superseded",
+    "superseded_edits": "overwritten",
     "resolved_errors": "resolved",
     "keep_lines": "unlikely_needed",
     "trim_results": "trimmed",

@@ -108,6 +108,18 @@ def test_only_a_read_that_covers_it_makes_a_read_stale(
 
 
 @formats
+@pytest.mark.parametrize(
+    ("keep", "more", "goes"),
+    [(1, 0, True), (2, 0, False), (2, 1, True), (3, 1, False)],
+    ids=["the later is recent", "both", "the earlier is not now", "both still"],
+)
+def test_the_later_read_may_still_be_recent(format: str, keep: int, more: int, goes: bool) -> None:
+    between = [done(f"d{number}") for number in range(more)]
+    texts = left(format, [read(A, TEXT, "r1")], [read(A, TEXT, "r2")], *between, keep=keep)
+    assert texts[:2] == [put_aside(AGAIN) if goes else TEXT, TEXT]
+
+
+@formats
 def test_a_file_that_was_replaced_is_known_from_the_write(format: str) -> None:
     texts = left(format, [read(A, TEXT, "r1")], [write(A, lines(1, 40, "weft"), "w1")])
     said = "/w/loom.py was written as a whole since"

@@ -184,7 +184,7 @@ def test_each_message_keeps_fields_that_respool_does_not_know(tmp_path: Path):
 
 
 def test_no_pass_runs_that_takes_messages_out():
-    removing = {"superseded_writes", "fold_exchanges", "old_reasoning"}
+    removing = {"superseded_writes", "superseded_edits", "fold_exchanges", "old_reasoning"}
     assert removing < set(default_pass_names())
     assert in_place(Policy()).passes == tuple(
         one for one in default_pass_names() if one not in removing

@@ -16,7 +16,16 @@ from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
-from ..edits import TIDIED, UNLIKELY_NEEDED, DropExchange, DropReasoning, Edit, Offer, Replace
+from ..edits import (
+    OVERWRITTEN,
+    TIDIED,
+    UNLIKELY_NEEDED,
+    DropExchange,
+    DropReasoning,
+    Edit,
+    Offer,
+    Replace,
+)
 from ..history.ledger import Ledger
 from ..tools.use import Content
 from ..transcript import ReadOnlyTranscript
@@ -49,6 +58,7 @@ _MAX_RATE: Final = 1.0  # maximum turns expected to need one line
 _RESULT_NUMBERS: Final = {name: number for number, name in enumerate(RESULT_FEATURES)}
 # A feature of a line has a name of its own: some share theirs with one of the result.
 _LINE_NUMBERS: Final = {f"line: {name}": number for number, name in enumerate(LINE_FEATURES)}
+_OVERWRITTEN_RISK: Final = 0.01  # the same of a write of which no line is left
 _REASONING_RISK: Final = 0.012  # turns that miss something of one unit's reasoning
 
 
@@ -358,6 +368,8 @@ class RiskEstimator:
             return self._part(edit.part, edit.text)
         if isinstance(edit, DropReasoning):
             return _REASONING_RISK
+        if edit.reason == OVERWRITTEN:
+            return _OVERWRITTEN_RISK
         if isinstance(edit, DropExchange):
             exchange = self._history.exchanges[edit.exchange]
             gone = [exchange.call] if exchange.result is None else [exchange.call, exchange.result]

@@ -37,6 +37,7 @@ from .shed_images import shed_images
 from .squeeze_prose import squeeze_prose
 from .stale_reads import stale_reads
 from .stub_results import stub_results
+from .superseded_edits import superseded_edits
 from .superseded_writes import superseded_writes
 from .tidy_results import tidy_results
 from .trim_results import trim_results
@@ -53,6 +54,7 @@ PASSES: tuple[Pass, ...] = (
     covered_reads,
     stale_reads,
     superseded_writes,
+    superseded_edits,
     resolved_errors,
     old_reasoning,
     keep_lines,

@@ -34,15 +34,26 @@ class _LaterEvent(Struct, frozen=True, gc=False):
 
 
 def stale_reads(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to replace reads of content that was read again or rewritten since."""
+    """Offer to replace reads of content that was read again or rewritten since.
+
+    As soon as the later read was seen: it may stay whole for being recent while the earlier one
+    goes.
+    """
     offered: set[int] = set()
+    for ordinal in _due_reads(view):
+        if ordinal not in offered and _can_replace(view, ordinal):
+            offer = _offer(view, policy, ordinal)
+            if offer is not None:
+                offered.add(ordinal)
+                yield offer
+
+
+def _due_reads(view: View) -> Iterator[int]:
+    """Reads that may be touched since the last epoch, and those that were shown again since."""
     for exchange in view.fresh_exchanges():
-        for ordinal in _earlier_reads(view, exchange):
-            if ordinal not in offered and _can_replace(view, ordinal):
-                offer = _offer(view, policy, ordinal)
-                if offer is not None:
-                    offered.add(ordinal)
-                    yield offer
+        yield exchange.ordinal
+    for exchange in view.newly_seen():
+        yield from _earlier_reads(view, exchange)
 
 
 def _earlier_reads(view: View, exchange: Exchange) -> Iterator[int]:

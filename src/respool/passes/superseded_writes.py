@@ -75,6 +75,11 @@ def _can_drop(view: View, exchange: Exchange, min_chars: int) -> bool:
     """Return whether an exchange only wrote whole files and can go without others."""
     if not _is_whole_write(view, exchange, min_chars) or exchange.server:
         return False
+    return can_leave_unit(view, exchange)
+
+
+def can_leave_unit(view: View, exchange: Exchange) -> bool:
+    """Return whether an exchange can go without others, and without reasoning that must stay."""
     unit = view.transcript.units[exchange.unit]
     return (len(unit.exchanges) == 1 or not unit.locked) and _can_lose_reasoning(view, unit)
 

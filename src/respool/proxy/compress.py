@@ -29,7 +29,9 @@ from .server_options import TransferLimits
 
 COMPRESS: Final = "/v1/compress"
 GUARDRAIL: Final = "/beta/litellm_basic_guardrail_api"  # LiteLLM puts it behind the base URL
-_REMOVING: Final = frozenset({"superseded_writes", "fold_exchanges", "old_reasoning"})
+_REMOVING: Final = frozenset(
+    {"superseded_writes", "superseded_edits", "fold_exchanges", "old_reasoning"}
+)
 _OPTIONS: Final = frozenset({"config", "token_budget", "gateway"})  # Headroom's own
 _ANTHROPIC_BLOCKS: Final = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 _UNNAMED: Final = "tool"  # a call that the gateway keeps back

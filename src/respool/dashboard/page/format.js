@@ -179,6 +179,7 @@ const REASONS = new Map(Object.entries({
   contained: "stands in another result",
   repeated_call: "the same call again",
   superseded: "overtaken by a later write",
+  overwritten: "written again or removed since",
   stale: "overtaken by a later read",
   resolved: "an error since resolved",
   old_reasoning: "old reasoning",
