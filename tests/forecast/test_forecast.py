@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -533,6 +534,49 @@ class TestLongLines:
         assert "\n".join(split.slice(0, len(split.lines))) == split.text
         for start, line in zip(split.starts, split.lines, strict=True):
             assert split.text.startswith(line, start)
+
+    @pytest.mark.parametrize(
+        ("text", "unit"),
+        [
+            (r"threads = [[0, 1],\n" * 40, r"threads = [[0, 1],\n"),
+            (
+                r"say(\"A thread of the loom is broken, and so is the cloth. It stands still.\")\n"
+                * 9,
+                r"say(\"A thread of the loom is broken, and so is the cloth. It stands still.\")\n",
+            ),
+            (
+                "The thread is pulled through; the warp follows it as far as it can. " * 12,
+                "The thread is pulled through; the warp follows it as far as it can. ",
+            ),
+        ],
+    )
+    def test_units_are_lines_and_sentences(self, text: str, unit: str):
+        split = SplitText(f"{text}\nend")
+        whole = ["".join(split.lines[at:end]) for at, end in pairwise(split.units)]
+        assert whole[1:-2] == [unit] * (len(whole) - 3)
+        assert whole[-1] == "end"
+
+    @given(st.text(alphabet='ab\n\\",{}; .', max_size=60), st.integers(0, 40))
+    def test_units_hold_every_part_once(self, text: str, times: int):
+        split = SplitText(f"{text * times}\nend")
+        units = split.units
+        assert (units[0], units[-1]) == (0, len(split.lines))
+        assert all(at < end for at, end in pairwise(units))
+        spelled = ["\n".join(split.slice(at, end)) for at, end in pairwise(units)]
+        assert not any("\n" in one for one in spelled)
+
+    @given(st.text(alphabet='ab\n\\",{}; .', max_size=60), st.integers(0, 40), st.data())
+    def test_a_kept_piece_ends_where_the_next_begins(
+        self, text: str, times: int, data: st.DataObject
+    ):
+        split = SplitText(text * times)
+        at = data.draw(st.integers(0, len(split.lines) - 1))
+        end = data.draw(st.integers(at + 1, len(split.lines)))
+        for line in "\n".join(split.slice(at, end)).split("\n"):
+            following = split.following(line, at)
+            assert following is not None
+            at = following
+        assert at == end
 
     @pytest.mark.parametrize("text", ["", "a\nb", "word " * (LONG_LINE_CHARS // 5)])
     def test_others_are_lines(self, text: str):

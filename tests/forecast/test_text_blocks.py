@@ -210,6 +210,123 @@ def test_hits_stay_below_the_name_of_their_file() -> None:
     assert kept(text, "hits", "9:warp") == ["src/loom.py", "9:warp(thread)"]
 
 
+SWITCH = """
+    func (l *Loom) Turn(way Way) int {
+        total := 0
+        switch way {
+        case Left:
+            l.shuttle.Left()
+            total++
+            l.Count(total)
+
+        case Right, Straight:
+            l.shuttle.Right()
+            total--
+            l.Count(total)
+        default:
+            panic("no way")
+        }
+        return total
+    }
+"""
+
+
+def test_a_label_stays_below_its_switch_and_others_go() -> None:
+    assert kept(SWITCH, "code", "Right()") == [
+        "func (l *Loom) Turn(way Way) int {",
+        "switch way {",
+        "case Right, Straight:",
+        "l.shuttle.Right()",
+        "total--",
+        "l.Count(total)",
+        "}",
+        "}",
+    ]
+
+
+def test_among_labels_alone_each_is_a_block() -> None:
+    """A range of a file may begin inside a switch."""
+    inside = "\n".join(SWITCH.split("\n")[4:14])
+    assert kept(inside, "code", "Right()")[0] == "case Right, Straight:"
+
+
+def test_what_begins_a_statement_stays_with_its_end() -> None:
+    text = """
+        weave(
+            threads={
+                "red": 1,
+                "blue": 2,
+                "green": 3,
+                "white": 4,
+                "black": 5,
+            },
+            title="cloth",
+        )
+
+        def unweave(cloth):
+            while cloth.rows:
+                cloth.rows.pop()
+            cloth.end()
+            cloth.begin()
+            return cloth.threads
+    """
+    assert kept(text, "code", "threads={", "title") == [
+        "weave(",
+        "threads={",
+        "},",
+        'title="cloth",',
+        ")",
+    ]
+    assert kept(text, "code", "def unweave") == ["def unweave(cloth):"]
+
+
+@pytest.mark.parametrize(
+    ("text", "needed", "left"),
+    [
+        (
+            "## Colours\n\n| colour | number |\n|---|---|\n| red | 1 |\n| blue | 2 |\n",
+            "blue",
+            ["## Colours", "| colour | number |", "|---|---|", "| blue | 2 |"],
+        ),
+        (
+            "**Steps** (of the loom):\n1. wind\n2. pull\n\n3. cut\n\nAfter that it is cloth.\n",
+            "pull",
+            ["**Steps** (of the loom):", "2. pull"],
+        ),
+        (
+            "The colours are these:\n\n| colour | number |\n|:---|---:|\n| red | 1 |\n",
+            "red",
+            ["| colour | number |", "|:---|---:|", "| red | 1 |"],
+        ),
+        ("It weaves:\n\nA cloth.\n", "cloth", ["A cloth."]),
+    ],
+)
+def test_rows_stay_below_their_head_and_items_below_their_lead(
+    text: str, needed: str, left: list[str]
+) -> None:
+    assert kept(text, "prose", needed) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "needed", "left"),
+    [
+        (
+            "=== RUN   TestWeave\n--- PASS: TestWeave\n=== RUN   TestCut\n--- PASS: TestCut",
+            "PASS: TestCut",
+            ["=== RUN   TestCut", "--- PASS: TestCut"],
+        ),
+        ("--- PASS: A\n--- PASS: B\n--- PASS: C", "PASS: B", ["--- PASS: B"]),
+        (
+            "[loom] body: {\n  colour: 1,\n}\n[loom] done",
+            "colour",
+            ["[loom] body: {", "colour: 1,", "}"],
+        ),
+    ],
+)
+def test_rows_of_one_thing_stay_together(text: str, needed: str, left: list[str]) -> None:
+    assert kept(text, "rows", needed) == left
+
+
 _LINE = st.text(st.sampled_from("ab:{}()#\"'-+@|`/* \t\n"), max_size=24)
 
 

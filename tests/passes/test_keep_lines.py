@@ -18,7 +18,7 @@ from respool.forecast.mentions import Mentions
 from respool.forecast.model import Forecast
 from respool.markers import OmissionMarker, find_marker, is_gap_line, parse_gap, reference
 from respool.passes.base import View, units_at_doubled_age
-from respool.passes.keep_lines import keep_lines
+from respool.passes.keep_lines import keep_lines, lines_in_gaps
 from respool.policy import Policy
 from tests.effort import examples
 from tests.forecast.support import IndexedHistory, Turn, history_of, numbered, reads, result, runs
@@ -124,6 +124,51 @@ class TestText:
         lines = text.split("\n")
         assert left == "\n".join([*lines[:2], "[… 2 lines]", *lines[4:]])
 
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "0x7f3a9c0de1",
+            "7f3a9c0de1",
+            "FF57515F",
+            "drwxr-xr-x",
+            "_________",
+            "loom\\\\",
+            "_9_12_7",
+        ],
+    )
+    def test_what_says_nothing_alone_is_not_told_as_a_name(self, name: str):
+        lines = [f"{name} weave_{n} {'- ' * 40}" for n in range(3)]
+        left = cut(reads("/log", "\n".join(["begun", *lines])), names=[1, 2, 3])
+        assert left == "begun\n[… 3 lines]\n[names only there: weave_0, weave_1, weave_2]"
+
+    def test_a_page_that_a_run_printed_is_cut_by_paragraphs(self):
+        page = "\n".join(
+            [
+                "# The loom",
+                *["It weaves the threads that are wound", "onto its long and heavy warp."],
+                "",
+                "## Threads",
+                *["A thread has a colour, and of each", "colour there are many."],
+                "",
+                *["They are cut when the cloth is done,", "and then they are wound again."],
+                "",
+                *["## Cloth", "Cloth is sold.", "It is worn."],
+            ]
+        )
+        assert cut(runs("print-page loom", page), whole=[6]) == "\n".join(
+            [
+                *["# The loom", "[… 3 lines]", "## Threads"],
+                *["A thread has a colour, and of each", "colour there are many."],
+                *["[… 5 lines]", "Cloth is sold.", "It is worn."],
+            ]
+        )
+
+    def test_a_tag_at_the_end_of_a_run_stays_whole(self):
+        lines = [f"The loom was looked at, part {n} of it too." for n in range(9)]
+        usage = ["agent: 4", "<usage>tokens: 12", "calls: 3", "millis: 88</usage>"]
+        left = cut(runs("ask-agent", "\n".join([*lines, *usage])))
+        assert left == "\n".join([lines[0], "[… 9 lines]", *usage[1:]])
+
     def test_too_many_names_are_not_told(self):
         text = "\n".join(["rows:", *(f"name_{n}_a name_{n}_b " + "- " * 60 for n in range(20))])
         left = cut(runs("cat rows", text), names=range(1, 21))
@@ -154,6 +199,50 @@ class TestText:
                 at += 1
         assert at == len(lines)
         assert spoken_for > 0
+
+
+GAPS = f"loom\n{'warp' * 200}\nend"  # no parts: nothing divides the long line
+PARTS = "loom\n" + r"one\nin\nthree\n" * 60 + "\nend"
+
+
+@pytest.mark.parametrize(
+    ("original", "text", "lines"),
+    [
+        ("a\nb\nc\nb\nd", "a\n[… 2 lines]\nb\nd", [1, 2]),
+        ("a\nb\nc", "a\n[… 1 lines]\n[names only there: one_thread]\nc", [1]),
+        ("a\nb\nc", f"a\n[… 2 lines]\n{OmissionMarker(2, 'lines', reference('x'))}", [1, 2]),
+        ("  1→a\n  2→b\n  3→c", "a\n[… 1 lines]\nc", [1]),  # numbers were taken out
+        ("Wall time: 1\nExit code: 0\nOutput:\na\nb", "Exit code: 0\nOutput:\n[… 2 lines]", [3, 4]),
+        (GAPS, "loom\n[… 1 lines]\nend", [1]),
+        (PARTS, "loom\none\\nin\\n\n[… 176 parts]\nthree\\n\none\\n\n[… 1 parts]", None),
+        (PARTS, "loom\none\\nin\\n\n[… 177 parts]\nthree\\n\nend", [*range(3, 180)]),
+        ("a\nb\nc", "a\n[… 1 lines]", None),  # another pass cut it too
+        ("a\nb\nc", "a", None),
+        ("a\nb\nc\n", f"a\n[… 1 lines]\nc\n{OmissionMarker(1, 'lines', reference('x'))}", [1]),
+        ("a\nb\nc", "a\n[… 1 lines]\nx", None),
+        ("a\nb\nc", "a\n[… 9 lines]\nc\nd", None),
+    ],
+)
+def test_lines_in_gaps(original: str, text: str, lines: list[int] | None):
+    found = lines_in_gaps(original, text)
+    assert (None if found is None else sorted(found)) == lines
+
+
+def test_what_is_gone_stays_so_where_its_words_stand_again():
+    """Of two equal members one was cut; the next cut may not show a piece of it."""
+    first, second = [f"    colour: red_{n}, of: thread," for n in range(2)], "    count: 7,"
+    member = ["loom.weave({", *first, second, "})"]
+    steps = [f"step {n}: pulled a thread of the loom" for n in range(30)]
+    text = "\n".join([*member, *steps, *member])
+    history = history_of(runs("make", text), *[OTHER] * 16)
+    at = result(history)
+    lines = text.split("\n")
+    cut_text = "\n".join([*lines[:6], "[… 28 lines]", lines[34], "[… 5 lines]"])
+    edit = Replace(at, history.transcript.parts[at].ref, cut_text, "r", "unlikely_needed", "", 9)
+    made = [offer.edit for offer in offers(history, in_force={at: edit}, fair_risk=1e-9)]
+    assert made
+    assert all(isinstance(one, Replace) and "[… 5 lines]" in one.text for one in made)
+    assert lines_in_gaps(text, cut_text) == {*range(6, 34), *range(35, 40)}
 
 
 def view(

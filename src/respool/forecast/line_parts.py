@@ -8,6 +8,7 @@ forecast and kept by itself. The rule is local: an unchanged line always has the
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -76,6 +77,13 @@ def _unescaped(found: re.Match[str]) -> str:
     return _ESCAPED.get(found[1], found[1])
 
 
+def _ends_unit(before: str, after: str, *, escaped: bool) -> bool:
+    """Return whether a reader takes in a part and the next one of its line separately."""
+    if before.endswith(_LINE_BREAK) or after.lstrip().startswith(('"', '{"')):
+        return True
+    return not escaped and not before.endswith("; ")
+
+
 class SplitText(Struct, frozen=True, dict=True):
     """A text with its lines and parts, and the way back to its spelling."""
 
@@ -112,9 +120,43 @@ class SplitText(Struct, frozen=True, dict=True):
             at += text[at : at + 1] == "\n"
         return starts
 
+    @cached_property
+    def units(self) -> list[int]:
+        """The first part of each unit that a reader takes in as a whole, and the number of parts.
+
+        An escaped line is one, unless it is long itself; so are a sentence and a JSON member.
+        """
+        found, size, escaped = [0], 0, False
+        for at, (before, after) in enumerate(pairwise(self.lines), 1):
+            size += len(before)
+            escaped = escaped or before.endswith(_LINE_BREAK)
+            is_new_line = self.starts[at] > self.starts[at - 1] + len(before)
+            if is_new_line or _ends_unit(before, after, escaped=escaped):
+                found.append(at)
+                size, escaped = 0, escaped and not is_new_line
+            elif size + len(after) > LONG_LINE_CHARS:
+                found.append(at)
+                size = 0
+        return [*found, len(self.lines)]
+
     def slice(self, start: int, end: int) -> list[str]:
         """These lines as the text spells them: parts of one line stay on one line."""
         if not self.has_parts or start >= end:
             return self.lines[start:end]
         last = end - 1
         return [self.text[self.starts[start] : self.starts[last] + len(self.lines[last])]]
+
+    def following(self, line: str, at: int) -> int | None:
+        """The place behind a kept line that begins at a place; None if the text differs there.
+
+        Its number may have been taken out.
+        """
+        if at >= len(self.lines):
+            return None
+        if not self.has_parts:
+            return at + 1 if line.strip() in self.lines[at] else None
+        start = self.starts[at]
+        if not self.text.startswith(line, start):
+            return None
+        end = start + len(line)
+        return bisect_right(self.starts, end - 1, lo=at) if line else at + 1

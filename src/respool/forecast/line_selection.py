@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
 
 from ..markers import gap_line
+from ..regex import lazy_compile
 from ..shapes.decoration import split_frame
 from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
 from .line_codes import HAS_NAMES, LINE_FORMATS
@@ -22,6 +24,12 @@ _SHORT_RUN: Final = 60  # characters; a hole in place of fewer would save almost
 _MIN_SIZE: Final = 7  # minimum characters of a listed name
 _MAX_NAMES: Final = 12  # names listed per hole
 _CODE: Final = RESULT_FEATURES["kind"].index("read code")  # outermost definitions of these stay
+_CLOSING_TAG: Final = lazy_compile(r"</(\w+)>$")
+_WORD: Final = lazy_compile(r"[^\W\d_]{3}")
+# Addresses and hashes, rights of files, and pieces of escaped text
+_MEANINGLESS: Final = lazy_compile(
+    r"^(?:0x)?(?=[a-f]*\d)[0-9a-f]{6,}$|^[0-9A-F]{7,}$|^[dl-](?:[r-][w-][xsStT-]){3}$|\\"
+)
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
 )
@@ -33,6 +41,7 @@ _ENDING: Final = 2  # lines at the end of a run that report its outcome
 _KEPT, _REMOVED_BEFORE = 1, 2
 # What a needed line counts against the lines of its block that nobody needs. Fitted by replay.
 _NEED_FACTOR: Final = 3.0
+_HEADINGS: Final = ("# ", "## ", "### ", "#### ")
 _LAYOUTS: Final[dict[str, Layout]] = {  # by kind of result; else as code
     "read page": "prose",
     "run page": "prose",
@@ -166,7 +175,8 @@ class LineNames:
         known = self._found.get(line)
         if known is None:
             own = self._own_of(line)
-            known = self._mentions.spelled(own, self._lines[line])
+            spelled = self._mentions.spelled(own, self._lines[line])
+            known = [name for name in spelled if is_readable_name(name)]
             if known and not self._is_worth(line, _size(known)):
                 known = []
             self._found[line] = known
@@ -197,6 +207,15 @@ class LineNames:
 def _risk_without_names(expected: Forecast, line: int) -> float:
     """The risk of a removed line whose names are listed."""
     return expected.whole[line] + 0.1 * expected.names[line]
+
+
+def is_readable_name(name: str) -> bool:
+    """Return whether a name says something without its line.
+
+    >>> [is_readable_name(name) for name in ("loom.weave", "0x9d3f5c69", "______", "drwxr-xr-x")]
+    [True, False, False, False]
+    """
+    return _WORD.search(name) is not None and _MEANINGLESS.search(name) is None
 
 
 def _size(names: Sequence[str]) -> int:
@@ -245,10 +264,44 @@ def _keep_needed(
         if stays[line]:
             worth[line] = 0.0  # it stays or went in any case
     if first < last:
-        layout = _LAYOUTS.get(RESULT_FEATURES["kind"][found.bins[0]], "code")
-        spelled = "\n".join(split.plain) if split.has_parts else text
-        keep_blocks(text_blocks(spelled, layout, first, last), worth, stays)
+        layout = _layout(RESULT_FEATURES["kind"][found.bins[0]], split.plain)
+        if split.has_parts:
+            _keep_units(split, layout, worth, stays, (first, last))
+        else:
+            keep_blocks(text_blocks(text, layout, first, last), worth, stays)
     _drop_blank_ends(lines, stays, first, last)
+
+
+def _keep_units(
+    split: SplitText,
+    layout: Layout,
+    worth: Sequence[float],
+    stays: bytearray,
+    between: tuple[int, int],
+) -> None:
+    """Keep the blocks of a text with long lines; parts of one unit stay or go together."""
+    units, plain = split.units, split.plain
+    spans = list(pairwise(units))
+    first, last = bisect_left(units, between[0]), bisect_left(units, between[1])
+    spelled = "\n".join("".join(plain[start:end]) for start, end in spans)
+    values = [sum(worth[start:end]) for start, end in spans]
+    kept = bytearray(len(spans))
+    keep_blocks(text_blocks(spelled, layout, first, last), values, kept)
+    for unit, (start, end) in enumerate(spans):
+        if kept[unit]:
+            stays[start:end] = b"\1" * (end - start)
+
+
+def _layout(kind: str, lines: Sequence[str]) -> Layout:
+    """The layout of a kind of result; rows that are those of a page or a diff count as such."""
+    layout = _LAYOUTS.get(kind, "code")
+    if layout != "rows":
+        return layout
+    starts = [line[:6] for line in lines]
+    if any(line.startswith("@@ -") for line in starts):
+        return "diff"
+    headings = sum(line.startswith(_HEADINGS) for line in starts)
+    return "prose" if headings > 1 and not any(line[:2] == "#!" for line in starts) else layout
 
 
 def _drop_blank_ends(lines: Sequence[str], stays: bytearray, first: int, last: int) -> None:
@@ -263,8 +316,20 @@ def _frame_lines(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int,
     frame = split_frame(text)
     first = max(1, len(split_lines(frame.head)) - 1)
     last = len(lines) - (len(split_lines(frame.note)) if frame.note else 0)
-    last -= _ENDING + (not lines[last - 1]) if is_run else 0
+    if is_run:
+        last = _start_of_ending(lines, last - (not lines[last - 1]))
     return first, max(0, last)
+
+
+def _start_of_ending(lines: Sequence[str], end: int) -> int:
+    """The start of the lines that report the outcome of a run; a tag that ends there is whole."""
+    start = end - _ENDING
+    closed = _CLOSING_TAG.search(lines[end - 1]) if end > 0 else None
+    if closed is not None:
+        opening = f"<{closed[1]}>"
+        tags = (at for at in range(start, start - 3, -1) if at > 0 and opening in lines[at])
+        return next(tags, start)
+    return start
 
 
 def _fill_short_runs(lines: Sequence[str], stays: bytearray, gone_before: Collection[int]) -> None:

@@ -44,6 +44,8 @@ _DEFINITION: Final = lazy_compile(
     r"(?:def|class|func|fn|function|interface|type|struct|enum|trait|impl|module|mod|namespace"
     r"|const|let|var|val|describe|it|test|record|object|protocol|extension)\b"
 )
+_LABEL: Final = lazy_compile(r"(?:case\b[^()]*(?:\([^()]*\)[^()]*)*|default\s*):")  # of a switch
+_CLOSER: Final = lazy_compile(r"[)\]}]+[,;)\]}]*\s*$")
 _HEADING: Final = lazy_compile(r"(#{1,6})\s+\S|={3,}\s*\S.*=|-{3,}\s*\S.*-$")
 _ITEM: Final = lazy_compile(r"(?:[-*+•]|\d{1,3}[.)])\s+\S|\|")
 _TABLE_RULE: Final = lazy_compile(r"\|?[\s:|-]*-{3}[\s:|-]*$")
@@ -138,10 +140,11 @@ class _Scan:
         if end - first <= _SMALL or depth >= _MAX_DEPTH:
             return [self._leaf(first, end)]
         outer = min(one for one in self.indents[first:end] if one != _BLANK)
+        labels = self._is_label(first)
         begins = [
             at
             for at in range(first + 1, end)
-            if self.indents[at - 1] == _BLANK and self._is_head(at, outer)
+            if self.indents[at - 1] == _BLANK and self._is_head(at, outer, labels=labels)
         ]
         found: list[TextBlock] = []
         for start, stop in pairwise([*self._merged(first, begins), end]):
@@ -156,20 +159,28 @@ class _Scan:
             if not is_lone or at == first:
                 yield at
 
-    def _is_head(self, at: int, outer: int) -> bool:
-        """Return whether a block may begin at this line."""
+    def _is_head(self, at: int, outer: int, *, labels: bool) -> bool:
+        """Return whether a block may begin at this line; at a label only among labels.
+
+        Elsewhere a label belongs to the switch that stands no deeper above it.
+        """
         return (
             self.indents[at] == outer
             and not self.glued[at]
             and _CONTINUATION.match(self.starts[at]) is None
+            and (labels or not self._is_label(at))
         )
+
+    def _is_label(self, at: int) -> bool:
+        return self.starts[at][:1] in ("c", "d") and _LABEL.match(self.starts[at]) is not None
 
     def _paragraph(self, first: int, end: int, depth: int) -> list[TextBlock]:
         """One paragraph as a block, or as several if it is long."""
         if end - first <= _SMALL:
             return [self._leaf(first, end)]
         outer = min(one for one in self.indents[first:end] if one != _BLANK)
-        heads = [at for at in range(first + 1, end) if self._is_head(at, outer)]
+        labels = self._is_label(first)
+        heads = [at for at in range(first + 1, end) if self._is_head(at, outer, labels=labels)]
         statements = list(pairwise([first, *heads, end]))
         if len(statements) == 1:
             return [self._definition(first, end, outer, depth)]
@@ -204,15 +215,23 @@ class _Scan:
         tail = [at for at in own if at >= last - 1 and at > first] + list(range(last, end))
         own = [at for at in own if at < last - 1 or at == first]
         inner: list[TextBlock] = []
+        heads: list[int] = []  # the lines of `own` outside of inner blocks
         for before, after in pairwise([*own, last if not tail else tail[0]]):
-            if after - before > 1:
-                inner += self._paragraphs(before + 1, after, depth + 1)
+            body = self._paragraphs(before + 1, after, depth + 1) if after - before > 1 else []
+            if before == first or not self._is_label(before):
+                heads.append(before)
+                inner += body
+            else:
+                inner.append(TextBlock((before,), tuple(body)))
         if not inner:
             return TextBlock(tuple(range(first, end)))
-        covered = {*own, *tail, *(at for one in inner for at in lines_of(one))}
-        rest = tuple(at for at in range(first, end) if at not in covered)  # blank lines
+        covered = {*heads, *tail, *(at for one in inner for at in lines_of(one))}
+        rest = [at for at in range(first, end) if at not in covered]  # blank lines
         alone = _CONTROL.match(self.starts[first]) is None
-        return TextBlock(tuple(own), tuple(inner), (*rest, *tail), alone)
+        if alone and not self._is_definition(first):  # its end belongs to its beginning
+            heads += [at for at in tail if self.indents[at] != _BLANK]
+        rest += [at for at in tail if at not in heads]
+        return TextBlock(tuple(heads), tuple(inner), tuple(rest), alone)
 
     def _joins(self, at: int, first: int) -> bool:
         """Return whether a line is glued to the first of a block."""
@@ -265,7 +284,40 @@ class _Scan:
         return found
 
     def _prose(self, first: int, end: int) -> list[TextBlock]:
-        """Paragraphs; items of lists and rows of tables one by one, fenced code as a whole."""
+        """Paragraphs, lists and tables; fenced code as a whole."""
+        return self._below_leads(self._prose_pieces(first, end))
+
+    def _below_leads(self, pieces: Sequence[TextBlock]) -> list[TextBlock]:
+        """Put items below the line that announces them, and rows below the head of their table."""
+        found: list[TextBlock] = []
+        at = 0
+        while at < len(pieces):
+            lead, at = pieces[at], at + 1
+            items: list[TextBlock] = []
+            if self._is_lead(lead):
+                while at < len(pieces) and self._is_below_lead(pieces[at]):
+                    items.append(pieces[at])
+                    at += 1
+            found.append(TextBlock(lead.own, tuple(items)) if items else lead)
+        return found
+
+    def _is_lead(self, piece: TextBlock) -> bool:
+        """Return whether a piece announces the items, or heads the rows, that follow it."""
+        if piece.inner or len(piece.own) > _SMALL:
+            return False
+        last = next((self.starts[at] for at in reversed(piece.own) if self.starts[at]), "")
+        return last.rstrip().endswith((":", ":**")) or self._has_rule(piece)
+
+    def _is_below_lead(self, piece: TextBlock) -> bool:
+        return _ITEM.match(self.starts[piece.own[0]]) is not None and not self._has_rule(piece)
+
+    def _has_rule(self, piece: TextBlock) -> bool:
+        """Return whether a piece is the head of a table."""
+        second = self.starts[piece.own[1]] if len(piece.own) > 1 else ""
+        return second[:1] in ("|", ":", "-") and _TABLE_RULE.match(second) is not None
+
+    def _prose_pieces(self, first: int, end: int) -> list[TextBlock]:
+        """Paragraphs; items of lists and rows of tables one by one."""
         found: list[TextBlock] = []
         at = start = first
         while at < end:
@@ -359,7 +411,7 @@ class _Scan:
         while at < end:
             stop = at + 1
             indent = self.indents[at]
-            while stop < end and indent != _BLANK and self._continues_row(stop, indent):
+            while stop < end and indent != _BLANK and self._continues_row(at, stop):
                 stop += 1
             if _FAILURE.search(self.starts[at][:120]):
                 limit = min(end, at + 2 * _SMALL)
@@ -369,9 +421,14 @@ class _Scan:
             at = stop
         return found
 
-    def _continues_row(self, at: int, indent: int) -> bool:
-        """Return whether a line stands deeper than its row, or is of an excerpt below it."""
-        return self.indents[at] > indent or _EXCERPT.match(self.starts[at]) is not None
+    def _continues_row(self, row: int, at: int) -> bool:
+        """Return whether a line stands deeper than its row, closes it, or is of its excerpt."""
+        start, indent = self.starts[at], self.indents[row]
+        if self.indents[at] > indent or _EXCERPT.match(start) is not None:
+            return True
+        if at == row + 1:  # a test, then its outcome
+            return start.startswith("--- ") and self.starts[row].startswith("=== RUN")
+        return self.indents[at] == indent and _CLOSER.match(start) is not None
 
     def _row(self, first: int, end: int) -> list[TextBlock]:
         if end - first <= 2 * _SMALL:

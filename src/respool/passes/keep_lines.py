@@ -10,11 +10,18 @@ from typing import Final
 from ..edits import TIDIED, UNLIKELY_NEEDED, Offer, Replace
 from ..forecast.features import ResultFeatures
 from ..forecast.line_codes import ResultState
-from ..forecast.line_parts import split_lines
+from ..forecast.line_parts import SplitText, split_lines
 from ..forecast.line_selection import SelectedLines, select_lines
 from ..forecast.model import forecast_lines, line_calibration
 from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
-from ..markers import OmissionMarker, has_gaps, reference
+from ..markers import (
+    OmissionMarker,
+    has_gaps,
+    is_names_line,
+    parse_gap,
+    parse_marker,
+    reference,
+)
 from ..policy import Policy
 from ..shapes.decoration import split_frame
 from ..summaries.outcome import parse_outcome
@@ -145,5 +152,35 @@ def _removed_lines(view: View, position: int, found: ResultFeatures) -> frozense
     if not isinstance(edit, Replace) or edit.reason == TIDIED:
         return frozenset()
     original = view.transcript.parts[position].text
+    lines = lines_in_gaps(strip_color(original), edit.text)
+    if lines is not None:
+        return lines
     missing = view.mentions.missing(found.words, original, edit.text).lines
     return frozenset(compress(range(len(missing)), missing))
+
+
+def lines_in_gaps(original: str, text: str) -> frozenset[int] | None:
+    """The lines of a result in the gaps of its cut text, by place; None if these do not add up.
+
+    A removed line whose words stand in a kept one too is still removed.
+
+    >>> sorted(lines_in_gaps("a\\nb\\nc\\nb", "a\\n[… 2 lines]\\nb") or ())
+    [1, 2]
+    """
+    split = SplitText(original)
+    at = len(split_lines(split_frame(original).head)) - 1  # tidying shortens the frame
+    cut = text[len(split_frame(text).head) :].split("\n")
+    found: list[int] = []
+    for line in cut[:-1] if parse_marker(cut[-1]) is not None else cut:
+        gap = parse_gap(line)
+        if gap is not None:
+            found += range(at, at + gap[0])
+            at += gap[0]
+        elif not is_names_line(line):
+            following = split.following(line, at)
+            if following is None:
+                return None
+            at = following
+    end = len(split.lines)
+    ends = at == end or (at == end - 1 and not split.lines[at])
+    return frozenset(found) if ends else None
