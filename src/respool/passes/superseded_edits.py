@@ -104,7 +104,7 @@ def _offer(view: View, ordinal: int) -> Offer | None:
     last = -1
     for later in _later_writes(view, ordinal):
         found = left & _lines_of(view, later.ordinal).named
-        if found:
+        if found and _has_succeeded(view, later):
             last = max(last, later.ordinal)
             left -= found
         if not left:
@@ -112,35 +112,40 @@ def _offer(view: View, ordinal: int) -> Offer | None:
     if left:
         return None
     parts = exchange_closure(view.transcript, ordinal)
-    path, total = view.use(ordinal).writes[0].path, len(_lines_of(view, ordinal).added)
-    by = call_label(view, last, ordinal)
+    by, files = call_label(view, last, ordinal), view.use(ordinal).writes
+    where = files[0].path if len(files) == 1 else f"{len(files):,} files"
+    total = len(_lines_of(view, ordinal).added)
     return Offer(
         "drop",
         DropExchange(
             exchange=ordinal,
             ref=call.ref,
             reason=OVERWRITTEN,
-            evidence=f"{total:,} lines for {path} were written again or removed, last by {by}",
+            evidence=f"{total:,} lines for {where} were written again or removed, last by {by}",
             saved=sum(map(view.tokens_of, parts)),
         ),
     )
 
 
 def _later_writes(view: View, ordinal: int) -> Iterator[Exchange]:
-    """The later writes of the files of an exchange that succeeded and stand whole, by file."""
-    seen, parts = view.seen_exchanges(), view.transcript.parts
+    """The later writes of the files of an exchange that stand whole, the newest of a file first."""
+    seen = view.seen_exchanges()
     for path in dict.fromkeys(span.path for span in view.use(ordinal).writes):
         for event in view.ledger.latest(path, seen, _MAX_FILE_EVENTS):
             if event.ordinal <= ordinal:
                 break
-            later, use = view.transcript.exchanges[event.ordinal], view.use(event.ordinal)
-            if not event.is_write or later.result is None or not view.is_whole(later.call):
-                continue
-            result = parts[later.result]
-            if is_failed_call(result.text, result.error, use.outcome_kind):
+            later = view.transcript.exchanges[event.ordinal]
+            if not event.is_write or not view.is_whole(later.call):
                 continue
             if view.ledger.is_same_path(path, ordinal, event.ordinal):
                 yield later
+
+
+def _has_succeeded(view: View, exchange: Exchange) -> bool:
+    if exchange.result is None:
+        return False
+    result = view.transcript.parts[exchange.result]
+    return not is_failed_call(result.text, result.error, view.use(exchange.ordinal).outcome_kind)
 
 
 @lru_cache(maxsize=512)
