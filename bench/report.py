@@ -188,7 +188,8 @@ class _Projected:
 
 def measure_costs(recording: Recording) -> dict[str, Cost]:
     """Cost and losses of every policy in one session."""
-    base = score_policy(recording, UnchangedSender(recording), "none").all_in
+    unchanged = score_policy(recording, UnchangedSender(recording), "none")
+    base, own = unchanged.all_in, set(unchanged.invalid)
     found: dict[str, Cost] = {}
     for name in COSTED:
         sender: Sender = sender_factory(name)(recording)
@@ -201,7 +202,7 @@ def measure_costs(recording: Recording) -> dict[str, Cost]:
             all_in=got.all_in,
             lost=got.lost_turns,
             worse=int(got.all_in > 1.01 * base),
-            invalid=len(got.invalid),
+            invalid=sum(one not in own for one in got.invalid),
         )
     return found
 
@@ -471,7 +472,9 @@ def _method_text(proof: Proof) -> str:
         f"Peers are asked for the size in their own way, on {proof.peer_repository} session per "
         "repository, their histories as chat messages; the last two columns show selections of "
         "the very size that they reached. In brackets: 95 % intervals, by drawing repositories "
-        "2,000 times. *all-in* and *lost* are as everywhere in these results."
+        "2,000 times. *all-in* and *lost* are as everywhere in these results; *invalid* counts "
+        "requests with a fault that the unchanged request does not have (those of one session "
+        "hold a turn that ends in thinking, which respool repairs and other methods leave)."
     )
 
 

@@ -321,6 +321,11 @@ def test_rows_stay_below_their_head_and_items_below_their_lead(
             "colour",
             ["[loom] body: {", "colour: 1,", "}"],
         ),
+        (
+            "loom {\n" + "".join(f"  thread {n}\n\n" for n in range(9)) + "}\n[loom]",
+            "thread 4",
+            ["loom {", "thread 4", "thread 5", "}"],
+        ),
     ],
 )
 def test_rows_of_one_thing_stay_together(text: str, needed: str, left: list[str]) -> None:

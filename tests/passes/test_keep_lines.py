@@ -159,9 +159,20 @@ class TestText:
             [
                 *["# The loom", "[… 3 lines]", "## Threads"],
                 *["A thread has a colour, and of each", "colour there are many."],
-                *["[… 5 lines]", "Cloth is sold.", "It is worn."],
+                "[… 7 lines]",
             ]
         )
+
+    def test_compound_words_of_prose_are_not_told_as_names(self):
+        lines = [
+            f"An open-source loom is long-lived, see --wind-{n}x {'- ' * 40}" for n in range(3)
+        ]
+        page = "\n".join(["# Looms", "", "## Old ones", *lines, "## New ones", "## None"])
+        left = cut(reads("/looms.md", page), names=[3, 4, 5])
+        assert left is not None
+        assert "open-source" not in left
+        assert "long-lived" not in left
+        assert "[names only there: wind-0x, wind-1x, wind-2x]" in left
 
     def test_a_tag_at_the_end_of_a_run_stays_whole(self):
         lines = [f"The loom was looked at, part {n} of it too." for n in range(9)]

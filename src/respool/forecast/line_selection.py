@@ -24,6 +24,10 @@ _SHORT_RUN: Final = 60  # characters; a hole in place of fewer would save almost
 _MIN_SIZE: Final = 7  # minimum characters of a listed name
 _MAX_NAMES: Final = 12  # names listed per hole
 _CODE: Final = RESULT_FEATURES["kind"].index("read code")  # outermost definitions of these stay
+_COMPOUND: Final = lazy_compile(r"[A-Z]?[a-z]+(?:-[a-z]+)+")
+_PAGES: Final = frozenset(
+    RESULT_FEATURES["kind"].index(kind) for kind in ("read page", "run page", "other")
+)
 _CLOSING_TAG: Final = lazy_compile(r"</(\w+)>$")
 _WORD: Final = lazy_compile(r"[^\W\d_]{3}")
 # Addresses and hashes, rights of files, and pieces of escaped text
@@ -167,6 +171,7 @@ class LineNames:
         self.lines = [line for line in worthy if HAS_NAMES[owned[line]]]
         self._lines, self._words, self._mentions = lines, found.words, mentions
         self._needs, self._rate = expected.names, rate
+        self._in_prose = found.bins[0] in _PAGES
         self._own: dict[int, dict[int, int]] = {}  # length of each
         self._found: dict[int, list[str]] = {}
 
@@ -176,7 +181,7 @@ class LineNames:
         if known is None:
             own = self._own_of(line)
             spelled = self._mentions.spelled(own, self._lines[line])
-            known = [name for name in spelled if is_readable_name(name)]
+            known = [name for name in spelled if is_readable_name(name, in_prose=self._in_prose)]
             if known and not self._is_worth(line, _size(known)):
                 known = []
             self._found[line] = known
@@ -209,13 +214,17 @@ def _risk_without_names(expected: Forecast, line: int) -> float:
     return expected.whole[line] + 0.1 * expected.names[line]
 
 
-def is_readable_name(name: str) -> bool:
-    """Return whether a name says something without its line.
+def is_readable_name(name: str, *, in_prose: bool = False) -> bool:
+    """Return whether a name says something without its line; a compound word of prose does not.
 
     >>> [is_readable_name(name) for name in ("loom.weave", "0x9d3f5c69", "______", "drwxr-xr-x")]
     [True, False, False, False]
+    >>> [is_readable_name(name, in_prose=True) for name in ("open-source", "loom-2")]
+    [False, True]
     """
-    return _WORD.search(name) is not None and _MEANINGLESS.search(name) is None
+    if _WORD.search(name) is None or _MEANINGLESS.search(name) is not None:
+        return False
+    return not (in_prose and _COMPOUND.fullmatch(name))
 
 
 def _size(names: Sequence[str]) -> int:
@@ -231,7 +240,7 @@ def _fixed_lines(
         for line, line_format in enumerate(found.words.formats):
             if line_format in _OUTLINE:
                 stays[line] = _KEPT
-    first, last = _frame_lines(text, lines, is_run=found.bins[0] in _RUNS)
+    first, last = _frame_lines(text, lines, is_run=_is_log(found, lines))
     stays[:first] = b"\1" * len(stays[:first])
     stays[last:] = b"\1" * len(stays[last:])
     for line in gone_before:
@@ -259,7 +268,7 @@ def _keep_needed(
             rest = max(1, len(lines[line]) + 1 - listed)
             worth[line] = _risk_without_names(expected, line) - limit * rest
     worth = [_NEED_FACTOR * one if one > 0 else one for one in worth]
-    first, last = _frame_lines(text, lines, is_run=found.bins[0] in _RUNS)
+    first, last = _frame_lines(text, lines, is_run=_is_log(found, lines))
     for line in range(first, last):
         if stays[line]:
             worth[line] = 0.0  # it stays or went in any case
@@ -290,6 +299,12 @@ def _keep_units(
     for unit, (start, end) in enumerate(spans):
         if kept[unit]:
             stays[start:end] = b"\1" * (end - start)
+
+
+def _is_log(found: ResultFeatures, lines: Sequence[str]) -> bool:
+    """Return whether the last lines of a result report the outcome of a run; a page's do not."""
+    kind = found.bins[0]
+    return kind in _RUNS and _layout(RESULT_FEATURES["kind"][kind], lines) != "prose"
 
 
 def _layout(kind: str, lines: Sequence[str]) -> Layout:

@@ -424,6 +424,9 @@ class _Scan:
     def _continues_row(self, row: int, at: int) -> bool:
         """Return whether a line stands deeper than its row, closes it, or is of its excerpt."""
         start, indent = self.starts[at], self.indents[row]
+        if not start:
+            after = self.starts[at + 1] if at + 1 < len(self.starts) else ""
+            return after != "" and self._continues_row(row, at + 1)
         if self.indents[at] > indent or _EXCERPT.match(start) is not None:
             return True
         if at == row + 1:  # a test, then its outcome
@@ -431,10 +434,10 @@ class _Scan:
         return self.indents[at] == indent and _CLOSER.match(start) is not None
 
     def _row(self, first: int, end: int) -> list[TextBlock]:
+        """A row; the lines of a long one by their own blocks."""
         if end - first <= 2 * _SMALL:
             return [self._leaf(first, end)]
-        inner = tuple(self._paragraphs(first + 1, end, 1))
-        return [TextBlock((first,), inner)]
+        return [self._definition(first, end, self.indents[first], 0)]
 
 
 def lines_of(block: TextBlock) -> Iterator[int]:
