@@ -244,3 +244,61 @@ def test_counting_leaves_a_text_as_large_as_it_was() -> None:
     before = sys.getsizeof(text)
     assert ExactCounter().count(text) > 0
     assert sys.getsizeof(text) == before
+
+
+# --- counts by line ----------------------------------------------------------------------------
+
+# Everything that o200k may join with a line break, beside what it never does.
+lines_of_signs = st.text(
+    alphabet=" \n\t\r'/-_aZ09日é🧵.*)]…\x0b\x0c\x1c\x85\xa0\u0301\u2028\u3000\ud800", max_size=40
+)
+line = st.one_of(
+    lines_of_signs, st.sampled_from(["", "  ", "/x", "\t// y", "*/", "don't", "12345", "  )", "]"])
+)
+texts = st.lists(line, max_size=60).map("\n".join)
+
+
+@settings(deadline=None, max_examples=300)
+@given(texts)
+def test_tokens_end_where_lines_are_counted_apart(text: str) -> None:
+    pieces = tokens._TOKEN_END.split(text)
+    for count in _both():
+        counted = [count(tokens.replace_surrogates(f"{one}\n")) for one in pieces[:-1]]
+        counted.append(count(tokens.replace_surrogates(pieces[-1])))
+        assert sum(counted) == count(tokens.replace_surrogates(text))
+
+
+@settings(deadline=None)
+@given(texts, st.data())
+def test_counts_by_line_are_exact(text: str, data: st.DataObject) -> None:
+    known = tokens.LineTokens()
+    text = text * (1 + tokens.MIN_LINED_CHARS // max(1, len(text)))
+    assert known.count(text, EXACT) == EXACT.count(text)
+    kept = [
+        one if keeps else "[… 7 lines]"
+        for one, keeps in zip(
+            text.split("\n"), data.draw(st.iterables(st.booleans(), min_size=3)), strict=False
+        )
+    ]
+    cut = "\n".join([*kept, "[respool: 7 lines left out]"])
+    assert known.count_cut(cut, text, EXACT) == EXACT.count(cut)
+    assert known.count(text, EXACT) == EXACT.count(text)
+
+
+@settings(deadline=None)
+@given(texts, texts, texts)
+def test_texts_that_end_alike_differ_by_their_heads(one: str, other: str, rest: str) -> None:
+    heads = tokens.differing_heads(f"{one}\n{rest}", f"{other}\n{rest}")
+    if heads is not None:
+        before, after = map(EXACT.count, heads)
+        counted = EXACT.count(f"{one}\n{rest}") - EXACT.count(f"{other}\n{rest}")
+        assert before - after == counted
+
+
+def test_what_is_kept_of_lines_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_MAX_LINES", 1_000)
+    known = tokens.LineTokens()
+    for at in range(100):
+        text = "".join(f"line {at} {number}\n" for number in range(200))
+        assert known.count(text, EXACT) == EXACT.count(text)
+        assert known.size_bytes < 10_000

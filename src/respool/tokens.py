@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import Literal, Protocol, cast
+from typing import Final, Literal, Protocol, cast
 from zlib import adler32
 
 from msgspec import Struct
@@ -94,18 +95,101 @@ def counter_for(format: str, model: str | None, choice: CounterChoice = "auto") 
 
 def part_tokens(part: Part, counter: TokenCounter) -> int:
     """Tokens of one part: its text, its name, and its media or encrypted content."""
-    tokens = part.weight
-    if part.text:
-        tokens += counter.count(part.text)
+    text = counter.count(part.text) if part.text else 0
+    return text + unworded_tokens(part, counter)
+
+
+def unworded_tokens(part: Part, counter: TokenCounter) -> int:
+    """Tokens of one part beside its text."""
     if part.kind == "call" and part.name:
-        tokens += _name_tokens(part.name, counter)
-    return tokens
+        return part.weight + _name_tokens(part.name, counter)
+    return part.weight
 
 
 @lru_cache(1024)
 def _name_tokens(name: str, counter: TokenCounter) -> int:
     """Tokens of a tool's name."""
     return counter.count(name)
+
+
+# --- counts by line ----------------------------------------------------------------------------
+
+MIN_LINED_CHARS: Final = 800  # shorter texts are counted as a whole
+_MAX_LINES: Final = 500_000  # whose tokens are kept, four bytes each
+_MAX_HEAD_CHARS: Final = 600  # searched for the place after which two texts are alike
+_LINED_TEXT_BYTES: Final = 250  # of a text, without its lines
+# A token ends with a line break unless a blank, a slash or another line break follows: o200k joins
+# line breaks with those, and never with a word, a sign, or a line's indentation before one.
+_TOKEN_END: Final = lazy_compile(r"\n(?=[^\s/]|[ \t]+\S)")
+
+
+class LineTokens:
+    """Exact tokens of texts by line, for texts that have many lines of these.
+
+    It keeps numbers and no text.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, array[int]] = {}  # by hash of the text
+        self._lines = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate bytes in memory."""
+        return 4 * self._lines + _LINED_TEXT_BYTES * len(self._known)
+
+    def count(self, text: str, counter: TokenCounter) -> int:
+        """The tokens of a text; those of its lines are kept."""
+        if len(text) < MIN_LINED_CHARS or not isinstance(counter, ExactCounter):
+            return counter.count(text)
+        known = self._known.get(hash(text))
+        if known is None:
+            known = array("I", _count_lines(_TOKEN_END.split(text)))
+            self._lines += len(known)
+            if self._lines > _MAX_LINES:
+                self._known.clear()
+                self._lines = len(known)
+            self._known[hash(text)] = known
+        return sum(known)
+
+    def count_cut(self, text: str, original: str, counter: TokenCounter) -> int:
+        """The tokens of a text that has many lines of another one."""
+        known = self._known.get(hash(original)) if text else None
+        if known is None or not isinstance(counter, ExactCounter):
+            return counter.count(text)
+        # The last line has no line break: it is another text in the middle.
+        tokens = dict(zip(_TOKEN_END.split(original)[:-1], known, strict=False))
+        *lines, last = _TOKEN_END.split(text)
+        found = list(map(tokens.get, lines))
+        total = counter.count(last)
+        for line, count in zip(lines, found, strict=True):
+            total += counter.count(f"{line}\n") if count is None else count
+        return total
+
+
+def differing_heads(one: str, other: str) -> tuple[str, str] | None:
+    """The beginnings of two texts that end alike, up to a place where tokens end in both.
+
+    None: there is no such place near the beginning.
+
+    >>> differing_heads("id: 7\\nso\\nit is", "so\\nit is")
+    ('id: 7\\nso\\n', 'so\\n')
+    """
+    for found in _TOKEN_END.finditer(other, 0, _MAX_HEAD_CHARS):
+        end = len(one) - len(other) + found.end()
+        if end > 0 and one[end - 1] == "\n" and one.endswith(other[found.end() :]):
+            return one[:end], other[: found.end()]
+    return None
+
+
+def _count_lines(lines: Sequence[str]) -> list[int]:
+    """The tokens of each line; all but the last end with a line break."""
+    count = load_o200k()
+    try:
+        found = [count(f"{line}\n") for line in lines[:-1]]
+    except UnicodeEncodeError:
+        found = [ExactCounter().count(f"{line}\n") for line in lines[:-1]]
+    return [*found, ExactCounter().count(lines[-1])]
 
 
 # --- models ------------------------------------------------------------------------------------

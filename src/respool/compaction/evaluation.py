@@ -23,7 +23,7 @@ from ..shapes.decoration import (
     strip_shell_notes,
     thin_tool_numbers,
 )
-from ..tokens import part_tokens
+from ..tokens import ExactCounter, differing_heads, part_tokens
 from .conflicts import choose_compatible
 from .context import Context
 from .offers import OfferDecision, log_offers, validate_offers
@@ -222,8 +222,18 @@ def _strip_decoration(offer: Offer, view: View) -> Offer:
     text = strip_escape_codes(bare, use)
     if len(text) == len(edit.text):
         return offer
-    saved = view.saved_by(edit.part, text)
+    saved = _saved_after_stripping(view, edit, text)
     return replace(offer, edit=replace(edit, text=text, saved=saved))
+
+
+def _saved_after_stripping(view: View, edit: Replace, text: str) -> int:
+    """The tokens that an edit saves when it says `text`, which seldom differs but in its head."""
+    is_exact = isinstance(view.counter, ExactCounter)  # an estimate of pieces is rounded apart
+    heads = differing_heads(edit.text, text) if is_exact else None
+    if heads is None:
+        return view.saved_by(edit.part, text)
+    before, after = map(view.counter.count, heads)
+    return edit.saved + before - after
 
 
 def _log(decision: OfferDecision, view: View) -> None:

@@ -146,6 +146,7 @@ def _shared_bytes(state: State) -> int:
         map(len, state.rendered.encoded_at_end.values())
     )
     known = state.analysis.ledger.lines.size_bytes + state.analysis.mentions.size_bytes
+    known += state.tokens.lines.size_bytes
     return _text_bytes(state.transcript.parts) + edits + encoded + known
 
 

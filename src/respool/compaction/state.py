@@ -33,7 +33,7 @@ from ..markers import Mimicry, append_advice, reference
 from ..pricing import Rates
 from ..providers.base import Repair, RuleState
 from ..summaries.batch import AttachedOriginal, render_exchanges
-from ..tokens import TokenCounter, part_tokens
+from ..tokens import LineTokens, TokenCounter, part_tokens, unworded_tokens
 from ..transcript import Part, ReadOnlyTranscript, TranscriptIndex
 from ..wire.base import Piece
 from ..wire.json import JSON
@@ -278,6 +278,7 @@ class TokenTally(Struct):
     estimated_total: int = 0
     exact_total: int = 0  # of the first `exact_count` parts
     exact_count: int = 0
+    lines: LineTokens = field(default_factory=LineTokens)  # shared by all states
 
     def copy(self) -> TokenTally:
         """Return a tally that can grow apart from this one."""
@@ -294,10 +295,16 @@ class TokenTally(Struct):
         exact = self.exact
         for position in range(self.exact_count, len(parts)):
             if exact[position] < 0:
-                exact[position] = part_tokens(parts[position], counter)
+                exact[position] = self.count_part(parts[position], counter)
             self.exact_total += exact[position]
         self.exact_count = len(parts)
         return self.exact_total
+
+    def count_part(self, part: Part, counter: TokenCounter) -> int:
+        """Return the tokens of a part; those of a result's lines are kept."""
+        if part.kind != "result" or not part.text:
+            return part_tokens(part, counter)
+        return self.lines.count(part.text, counter) + unworded_tokens(part, counter)
 
 
 class RepairedStep(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from ..policy import Policy
 from ..summaries.call_label import describe_call, join_descriptions
 from ..summaries.call_summary import CallSummary, summarize_call
 from ..summaries.outcome import parse_outcome
-from ..tokens import TokenCounter, part_tokens
+from ..tokens import TokenCounter, unworded_tokens
 from ..tools.use import Use
 from ..transcript import Exchange, Part, ReadOnlyTranscript
 from .protections import Protections, first_kept_part
@@ -295,14 +295,14 @@ class View(Struct, frozen=True, dict=True, eq=False):
     def saved_by(self, position: int, text: str) -> int:
         """The tokens that a part saves when it says `text`."""
         part = self.transcript.parts[position]
-        named = self.counter.count(part.name) if part.kind == "call" and part.name else 0
-        return self.tokens_of(position) - part.weight - named - self.counter.count(text)
+        before = self.tokens_of(position) - unworded_tokens(part, self.counter)
+        return before - self.state.tokens.lines.count_cut(text, part.text, self.counter)
 
     def tokens_of(self, position: int) -> int:
         """The tokens of a part, counted when first asked for."""
         known = self.tokens[position]
         if known < 0:
-            known = part_tokens(self.transcript.parts[position], self.counter)
+            known = self.state.tokens.count_part(self.transcript.parts[position], self.counter)
             self.tokens[position] = known
         return known
 
