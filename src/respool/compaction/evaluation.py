@@ -324,8 +324,10 @@ def updated_mentions(state: State, context: Context) -> Generator[None]:
     with analysis.mentions.lock:
         if analysis.mentions.extend(units, parts, first):
             yield
+            analysis.mentions.forget_lines()
             return
     analysis.mentions = Mentions()
     with analysis.mentions.lock:
         analysis.mentions.extend(units, parts, 0)
         yield
+        analysis.mentions.forget_lines()

@@ -10,13 +10,11 @@ from typing import Final
 from ..edits import TIDIED, UNLIKELY_NEEDED, Offer, Replace
 from ..forecast.features import ResultFeatures
 from ..forecast.line_codes import ResultState
-from ..forecast.line_parts import split_lines
 from ..forecast.line_selection import SelectedLines, select_lines
 from ..forecast.model import forecast_lines, line_calibration
 from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
 from ..markers import OmissionMarker, has_gaps, reference
 from ..policy import Policy
-from ..shapes.decoration import split_frame
 from ..summaries.outcome import parse_outcome
 from ..tools.use import Use
 from ..transcript import Part, Unit
@@ -98,7 +96,7 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _removed_lines(view, position, found), max_risk / line_calibration(use.content)
-    inner = gone and gone.difference(_frame_lines(part.text))
+    inner = gone and gone.difference(_frame_lines(view, part.text))
     kept = select_lines(
         part.text, found, forecast_lines(found), view.mentions, rate=rate, gone_before=inner
     )
@@ -119,9 +117,9 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     )
 
 
-def _frame_lines(text: str) -> range:
+def _frame_lines(view: View, text: str) -> range:
     """The lines before an output; tidying removes some of these, cuts do not."""
-    return range(len(split_lines(split_frame(text).head)) - 1)
+    return range(view.mentions.split(text).frame[0] - 1)
 
 
 def _has_cause(part: Part, use: Use, found: ResultFeatures, kept: SelectedLines) -> bool:
