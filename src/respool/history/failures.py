@@ -93,6 +93,11 @@ _MAY_FAIL = lazy_compile(
     r"|not ok)\b|[✗✘✖✕×❌]",
     re.IGNORECASE,
 )
+_MAY_FAIL_HINTS = (  # each match in ASCII has one of these
+    "fail", "error", "exception", "fatal", "panic", "killed", "time", "denied", "not found",
+    "no such", "cannot", "could not", "unable", "abort", "mismatch", "critical", "wrong", "invalid",
+    "broken", "crash", "out of memory", "core dumped", "not ok",
+)  # fmt: skip
 _NOT_FAILED = lazy_compile(
     r"\b(?:0|no|none|without|zero) (?:\w{1,20} ){0,2}(?:fail|error|issue|problem|timed|time)\w{0,6}"
     r"|\b(?:fail|error|timed? ?out|killed)\w{0,6}[ \w]{0,12}[:=( ]{1,3}(?:0|none)\b"
@@ -224,7 +229,7 @@ def has_failed_ending(text: str) -> bool:
     return _ends_in_failure(text[-_TAIL_CHARS:])
 
 
-@lru_cache(maxsize=512)  # of at most _TAIL_CHARS characters each
+@lru_cache(maxsize=128)  # of at most _TAIL_CHARS characters each
 def _ends_in_failure(tail: str) -> bool:
     """Check whether the last lines of an output report a failure."""
     tail = _SETTLED.sub("", strip_color(tail)).lower()
@@ -264,8 +269,15 @@ def failure_hint(text: str) -> str:
     >>> failure_hint("building\\nE: Unable to locate package x"), failure_hint("0 errors")
     ('E: Unable to locate package x', '')
     """
-    tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:]))
-    for line in _last_lines(tail).split("\n"):
+    return _failure_hint(text[-_TAIL_CHARS:])
+
+
+@lru_cache(maxsize=128)  # of at most _TAIL_CHARS characters each
+def _failure_hint(tail: str) -> str:
+    last = _last_lines(_SETTLED.sub("", strip_color(tail)))
+    if last.isascii() and not _has_any(last.lower(), _MAY_FAIL_HINTS):
+        return ""
+    for line in last.split("\n"):
         if _MAY_FAIL.search(line) and not _NOT_FAILED.search(line):
             return " ".join(line.split())
     return ""

@@ -13,7 +13,7 @@ from ..forecast.line_codes import ResultState
 from ..forecast.line_selection import SelectedLines, select_lines
 from ..forecast.model import forecast_lines, line_calibration
 from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
-from ..markers import OmissionMarker, has_gaps, reference
+from ..markers import OmissionMarker, has_gaps
 from ..policy import Policy
 from ..summaries.outcome import parse_outcome
 from ..tools.use import Use
@@ -102,7 +102,7 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     )
     if kept is None or len(gone) >= kept.total or not _has_cause(part, use, found, kept):
         return None  # all lines went before: their replacement says more than a gap
-    ref, rerun = reference(part.text), use.rerun
+    ref, rerun = view.reference_of(position), use.rerun
     marker = OmissionMarker(
         kept.removed, kept.unit, ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
     )
