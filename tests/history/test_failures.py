@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from respool.history.failures import failure_hint, is_failed_call
+from respool.history import failures
+from respool.history.failures import failure_hint, has_failed_ending, is_failed_call
 from respool.summaries.outcome import parse_outcome
 
 FAILED = (
@@ -129,3 +132,42 @@ def test_a_doubtful_ending_is_quoted(ending: str) -> None:
     text = f"starting\n{ending}\nsee above"
     assert not parse_outcome(text, False, "run").failed
     assert failure_hint(text) == ending
+
+
+WORDS = sorted(
+    {
+        *failures._FAILURE_HINTS, *failures._PASS_WORDS, "0 failed", "3 failed", "1 error", "tests",
+        "error TS1", "x.go:1:2: y", "x.rb:3:in `z' (v)", "thread 'main' panicked at", "make: ***",
+        "*** [all] error 1", "command failed", "command not found", "build failed", "CONFLICT (",
+        "automatic merge failed", "undefined reference to", "err! x", "killed", ": line 7: 12 ",
+        "timed out after 3", "assertion x failed", "ValueError: no", "exited", "npm ERR!", "2 passed",
+        "× no solution", "✗ one", "FAIL: two", "not ok 3", "fail code 2",
+        "** BUILD FAILED **", ":",
+    }
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(" \n")), max_size=12))
+def test_a_pattern_is_left_out_only_where_it_cannot_match(pieces: list[tuple[str, str]]) -> None:
+    text = "".join(word + end for word, end in pieces)
+    assert has_failed_ending(text) == _searched_by_all_patterns(text)
+
+
+def _searched_by_all_patterns(text: str) -> bool:
+    """The same with every pattern, wherever a line may report a failure."""
+    tail = failures._SETTLED.sub("", text[-failures._TAIL_CHARS :]).lower()
+    hints = (*failures._FAILURE_HINTS, *failures._PASS_WORDS)
+    if not any(one in tail for one in failures._FAILURE_HINTS):
+        return False
+    lines = failures._lines_with(tail, hints)
+    last = failures._lines_with(failures._last_lines(tail), hints)
+    well, passed = failures._end_of_passed(lines), failures._end_of_passed(last)
+    return any(
+        found is not None
+        for found in (
+            failures._ENDS_FAILED.search(lines),
+            failures._CRASHED.search(lines, well),
+            failures._CRASHED_GO.search(lines, well),
+            failures._LAST_FAILED.search(last, passed),
+        )
+    )

@@ -23,7 +23,7 @@ from ..shapes.decoration import (
     strip_shell_notes,
     thin_tool_numbers,
 )
-from ..tokens import differing_heads, part_tokens
+from ..tokens import ExactCounter, differing_heads, part_tokens
 from .conflicts import choose_compatible
 from .context import Context
 from .offers import OfferDecision, log_offers, validate_offers
@@ -228,7 +228,8 @@ def _strip_decoration(offer: Offer, view: View) -> Offer:
 
 def _saved_after_stripping(view: View, edit: Replace, text: str) -> int:
     """The tokens that an edit saves when it says `text`, which seldom differs but in its head."""
-    heads = differing_heads(edit.text, text)
+    is_exact = isinstance(view.counter, ExactCounter)  # an estimate of pieces is rounded apart
+    heads = differing_heads(edit.text, text) if is_exact else None
     if heads is None:
         return view.saved_by(edit.part, text)
     before, after = map(view.counter.count, heads)
@@ -323,8 +324,10 @@ def updated_mentions(state: State, context: Context) -> Generator[None]:
     with analysis.mentions.lock:
         if analysis.mentions.extend(units, parts, first):
             yield
+            analysis.mentions.forget_lines()
             return
     analysis.mentions = Mentions()
     with analysis.mentions.lock:
         analysis.mentions.extend(units, parts, 0)
         yield
+        analysis.mentions.forget_lines()

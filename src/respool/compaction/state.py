@@ -482,6 +482,7 @@ class Analysis(Struct):
     mentions: Mentions = field(default_factory=Mentions)
     mentioned_units: int = 0  # units of this state in the mentions
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
+    references: dict[int, str] = field(default_factory=dict[int, str])  # of results, by text hash
     listed_tool: str | None = None  # the expand tool, where a list of deferred tools names it
 
     def copy(self) -> Analysis:

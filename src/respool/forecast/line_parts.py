@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..regex import lazy_compile
+from ..shapes.decoration import split_frame
 
 LONG_LINE_CHARS: Final = 600  # a longer line is split
 _MIN_PART_CHARS: Final = 60  # of a JSON member or a clause; an escaped line may be shorter
@@ -104,7 +105,13 @@ class SplitText(Struct, frozen=True, dict=True):
         """The unit that a marker names."""
         return "parts" if self.has_parts else "lines"
 
-    @property
+    @cached_property
+    def frame(self) -> tuple[int, int]:
+        """The lines before an output, the one that it begins on included, and those after it."""
+        frame = split_frame(self.text)
+        return len(split_lines(frame.head)), len(split_lines(frame.note)) if frame.note else 0
+
+    @cached_property
     def plain(self) -> Sequence[str]:
         """Its lines without escapes."""
         return list(map(unescape, self.lines)) if self.has_parts else self.lines

@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from ..markers import gap_line
 from ..regex import lazy_compile
-from ..shapes.decoration import split_frame
 from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
 from .line_codes import HAS_NAMES, LINE_FORMATS
-from .line_parts import SplitText, split_lines
+from .line_parts import SplitText
 from .mentions import Mentions
 from .model import Forecast
 from .text_blocks import Layout, keep_blocks, text_blocks
@@ -88,9 +87,9 @@ def select_lines(
 
     Lines removed by an earlier cut stay removed, and carry no more risk.
     """
-    split = SplitText(text)
+    split = mentions.split(text)
     lines = split.lines
-    stays = _fixed_lines(text, lines, found, gone_before)
+    stays = _fixed_lines(split, found, gone_before)
     names = LineNames(
         split.plain,
         stays if named else b"",
@@ -232,15 +231,15 @@ def _size(names: Sequence[str]) -> int:
 
 
 def _fixed_lines(
-    text: str, lines: Sequence[str], found: ResultFeatures, gone_before: Collection[int]
+    split: SplitText, found: ResultFeatures, gone_before: Collection[int]
 ) -> bytearray:
     """The lines that always stay (frame and outline), and those removed before."""
-    stays = bytearray(len(lines))
+    stays = bytearray(len(split.lines))
     if found.bins[0] == _CODE:
         for line, line_format in enumerate(found.words.formats):
             if line_format in _OUTLINE:
                 stays[line] = _KEPT
-    first, last = _frame_lines(text, lines, is_run=_is_log(found, lines))
+    first, last = _frame_lines(split, is_run=_is_log(found, split.lines))
     stays[:first] = b"\1" * len(stays[:first])
     stays[last:] = b"\1" * len(stays[last:])
     for line in gone_before:
@@ -268,7 +267,7 @@ def _keep_needed(
             rest = max(1, len(lines[line]) + 1 - listed)
             worth[line] = _risk_without_names(expected, line) - limit * rest
     worth = [_NEED_FACTOR * one if one > 0 else one for one in worth]
-    first, last = _frame_lines(text, lines, is_run=_is_log(found, lines))
+    first, last = _frame_lines(split, is_run=_is_log(found, lines))
     for line in range(first, last):
         if stays[line]:
             worth[line] = 0.0  # it stays or went in any case
@@ -326,13 +325,12 @@ def _drop_blank_ends(lines: Sequence[str], stays: bytearray, first: int, last: i
             stays[line] = 0
 
 
-def _frame_lines(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:
+def _frame_lines(split: SplitText, *, is_run: bool) -> tuple[int, int]:
     """The end of the lines before an output, and the start of those after it."""
-    frame = split_frame(text)
-    first = max(1, len(split_lines(frame.head)) - 1)
-    last = len(lines) - (len(split_lines(frame.note)) if frame.note else 0)
+    head, note = split.frame
+    first, last = max(1, head - 1), len(split.lines) - note
     if is_run:
-        last = _start_of_ending(lines, last - (not lines[last - 1]))
+        last = _start_of_ending(split.lines, last - (not split.lines[last - 1]))
     return first, max(0, last)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import compress
 from threading import RLock
 from typing import Final
@@ -35,7 +36,7 @@ from .line_codes import (
     WordIndex,
     encode_format,
 )
-from .line_parts import has_parts, split_lines, unescape
+from .line_parts import SplitText, has_parts, split_lines, unescape
 
 _IDENTIFIER: Final = lazy_compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _TELLING: Final = lazy_compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier contains one of these
@@ -58,6 +59,7 @@ _LINES: Final = 0x5DEECE66D1234567  # separates the hash of a line from that of 
 _RESULT_BYTES, _TEXT_BYTES, _MENTION_BYTES, _IDENTIFIER_BYTES = 900, 6, 800, 250
 _WITH_ITS_NAMES: Final = bytes((0, NAME_REMOVED)) + bytes(254)
 _MAX_CALLS: Final = 512  # calls with a cached count of removed lines
+_MAX_SPLIT_CHARS: Final = 400_000  # of results whose lines are held during an evaluation
 _MAX_IDENTIFIERS: Final = 4_096  # identifiers cached with their words
 
 
@@ -67,6 +69,15 @@ class ResultMentions(Struct, frozen=True, gc=False):
     calls: set[int]
     talk: set[int]
     units: list[int]  # units in which a call used something new
+
+
+class IndexedText(SplitText, frozen=True, dict=True):
+    """A result's text with its lines as the index compares them."""
+
+    @cached_property
+    def wholes(self) -> list[str]:
+        """Its lines without their prefixes."""
+        return strip_prefixes(self.text, self.lines)
 
 
 _NOTHING: Final = ResultMentions(set(), set(), [])
@@ -92,6 +103,8 @@ class Mentions:
         self._units = array("I")  # unit of each result
         self._firsts = array("I")  # its first line
         self._noted = 0  # parts
+        self._split: dict[str, IndexedText] = {}  # results of this evaluation
+        self._split_chars = 0
 
     @property
     def size_bytes(self) -> int:
@@ -123,6 +136,22 @@ class Mentions:
                 self._noted = end
             return not units or self._noted == units[-1].parts[1]
 
+    def split(self, text: str) -> IndexedText:
+        """The lines of a result, held until `forget_lines`."""
+        known = self._split.get(text)
+        if known is None:
+            known = IndexedText(text)
+            self._split_chars += len(text)
+            if self._split_chars > _MAX_SPLIT_CHARS:
+                self.forget_lines()
+            self._split[text] = known
+        return known
+
+    def forget_lines(self) -> None:
+        """Let go of the lines of results."""
+        self._split.clear()
+        self._split_chars = 0
+
     def last_mention(self, path: str) -> int:
         """The last unit in which a call or message named a file, by path or name; -1 if none."""
         return self.word_index.mentioned[self._numbers.get(hash(path.rpartition("/")[2]))]
@@ -148,10 +177,16 @@ class Mentions:
         return owned.find(hash(text)) or owned.store(self._missing(words, original, text))
 
     def _missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
-        before = list(map(strip_color, split_lines(original)))  # other passes remove colors
-        text, original = strip_color(text), strip_color(original)
+        key, split = hash(text), self.split(original)
+        before = split.lines
+        if "\x1b" in original:  # other passes remove colors
+            before, original = list(map(strip_color, before)), strip_color(original)
+            were = strip_prefixes(original, before)
+        else:
+            were = split.wholes
+        text = strip_color(text)
         lines = split_lines(text)
-        stays, were = set(strip_prefixes(text, lines)), strip_prefixes(original, before)
+        stays = set(strip_prefixes(text, lines))
         # Without its number a line may begin like a place.
         shown = stays.union(map(str.strip, lines))
         removed = bytes([line not in shown for line in were])
@@ -167,7 +202,7 @@ class Mentions:
             own = self.word_index.words_of_line(words.first + line)
             if own and named.issuperset(own):
                 lacks[line] = LINE_REMOVED
-        return RemovedLines(hash(text), bytes(lacks))
+        return RemovedLines(key, bytes(lacks))
 
     def removed_call_lines(self, arguments: str, text: str) -> int:
         """The number of lines of a call's arguments that a replacement `text` lacks."""
@@ -221,12 +256,10 @@ class Mentions:
                 self.user_units.append(unit)
 
     def _note_result(self, position: int, text: str, unit: int) -> None:
-        lines = split_lines(text)
-        wholes = strip_prefixes(text, lines)
-        formats = bytes(map(encode_format, lines, wholes))
-        if has_parts(text, lines):
-            lines = list(map(unescape, lines))
-        first = self.word_index.add(list(map(self._words_of, lines, wholes)))
+        split = self.split(text)
+        wholes = split.wholes
+        formats = bytes(map(encode_format, split.lines, wholes))
+        first = self.word_index.add(list(map(self._words_of, split.plain, wholes)))
         self.results[position] = ResultWords(
             number=len(self._units),
             unit=unit,

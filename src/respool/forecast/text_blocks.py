@@ -8,8 +8,8 @@ lines (a definition, a heading, a hunk's `@@`) stay with any of these that stays
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
+from threading import Lock
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ from ..regex import lazy_compile
 Layout = Literal["code", "prose", "diff", "hits", "rows"]
 
 _SMALL: Final = 4  # lines that stay or go together, if nothing divides them
+_MAX_CACHED_LINES: Final = 60_000  # of texts whose blocks are kept, some fifty bytes each
 _MAX_DEPTH: Final = 8  # of blocks inside blocks
 _MAX_GLUED: Final = 40  # lines of one doc comment
 _MAX_SIGNATURE: Final = 12  # lines of a definition before its body
@@ -70,9 +71,55 @@ class TextBlock(Struct, frozen=True, gc=False):
     can_stand_alone: bool = True  # its own lines say something without an inner block
 
 
-@lru_cache(maxsize=128)
+_CacheKey = tuple[int, Layout, int, int]  # hash of the text, and the rest of a question
+
+
+class _BlockCache:
+    """LRU cache of blocks, bounded by their lines; it holds no text."""
+
+    def __init__(self) -> None:
+        self._found: dict[_CacheKey, tuple[TextBlock, ...]] = {}
+        self._lines = 0
+        self._lock = Lock()
+
+    def get(self, key: _CacheKey) -> tuple[TextBlock, ...] | None:
+        """The known blocks of a text."""
+        with self._lock:
+            known = self._found.pop(key, None)
+            if known is not None:
+                self._found[key] = known
+            return known
+
+    def store(self, key: _CacheKey, blocks: tuple[TextBlock, ...]) -> None:
+        """Store the blocks of a text; drop those that were used least recently."""
+        with self._lock:
+            if self._found.pop(key, None) is None:
+                self._lines += _lines_in(key)
+            self._found[key] = blocks
+            while self._lines > _MAX_CACHED_LINES:
+                oldest = next(iter(self._found))
+                del self._found[oldest]
+                self._lines -= _lines_in(oldest)
+
+
+def _lines_in(key: _CacheKey) -> int:
+    return max(1, key[3] - key[2])
+
+
+_BLOCKS: Final = _BlockCache()
+
+
 def text_blocks(text: str, layout: Layout, first: int, end: int) -> tuple[TextBlock, ...]:
     """The blocks of the lines from `first` up to `end` of a text."""
+    key = hash(text), layout, first, end
+    known = _BLOCKS.get(key)
+    if known is None:
+        known = _divide(text, layout, first, end)
+        _BLOCKS.store(key, known)
+    return known
+
+
+def _divide(text: str, layout: Layout, first: int, end: int) -> tuple[TextBlock, ...]:
     # The numbers of hits and rows are their own.
     bare = text.split("\n") if layout in ("hits", "rows") else unnumbered_lines(text)
     return tuple(_Scan(bare, layout).blocks(first, min(end, len(bare))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from ..regex import lazy_compile
@@ -60,13 +61,13 @@ _CRASHED = lazy_compile(
     r"|build failed|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)"
     r"|could not compile"
     r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
-    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S"  # Go's compiler prints no more
     r"|^thread '.{0,80}' .{0,40}panicked at|^exception in thread|^(?:php )?(?:fatal|parse) error:"
     r"|^segmentation fault|undefined reference to|^make(?:\[\d+\])?: \*\*\* |^[│|] error:"
     r"|^\s{0,4}× no solution|^\S{1,200}\.rb:\d{1,7}:in .{1,300}\(\w{1,80}\)$|^conflict \("
     r"|^automatic merge failed",
     re.IGNORECASE | re.MULTILINE,
 )
+_CRASHED_GO = lazy_compile(r"^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S", re.MULTILINE)  # it prints no more
 # Failures that only the last lines report: above them, such a line may be one of many.
 _LAST_LINES = 6
 _LAST_FAILED = lazy_compile(
@@ -92,6 +93,11 @@ _MAY_FAIL = lazy_compile(
     r"|not ok)\b|[✗✘✖✕×❌]",
     re.IGNORECASE,
 )
+_MAY_FAIL_HINTS = (  # each match in ASCII has one of these
+    "fail", "error", "exception", "fatal", "panic", "killed", "time", "denied", "not found",
+    "no such", "cannot", "could not", "unable", "abort", "mismatch", "critical", "wrong", "invalid",
+    "broken", "crash", "out of memory", "core dumped", "not ok",
+)  # fmt: skip
 _NOT_FAILED = lazy_compile(
     r"\b(?:0|no|none|without|zero) (?:\w{1,20} ){0,2}(?:fail|error|issue|problem|timed|time)\w{0,6}"
     r"|\b(?:fail|error|timed? ?out|killed)\w{0,6}[ \w]{0,12}[:=( ]{1,3}(?:0|none)\b"
@@ -109,6 +115,17 @@ _FAILURE_HINTS = (
     "not ok", "exception", "fault", "undefined", "***", "no solution", ".rb:", "conflict",
     "✗", "✘", "✖", "✕", "×", "❌", "killed", "terminated", "aborted", "illegal instruction",
     "out of memory", "timed out", "critical", "err!",
+)  # fmt: skip
+# Each match of a pattern contains one of these, in a text without capital letters.
+_ENDS_FAILED_HINTS = ("fail", "error", "not ok")
+_CRASHED_HINTS = (
+    "error", "fatal", "panic", "traceback", "not found", "command failed", "build failed",
+    "npm err", "not compile", "exception", "fault", "undefined", "***", "no solution", ".rb:",
+    "conflict", "merge failed",
+)  # fmt: skip
+_LAST_FAILED_HINTS = (
+    "fail", "error", "fatal", "critical", "killed", "terminated", "aborted", "illegal instruction",
+    "fault", "out of memory", "timed out", "exception", "err! ", "✗", "✘", "✖", "✕", "×", "❌",
 )  # fmt: skip
 _FAILURE_WORDS = ("fail", "error", "issue", "problem", "npm err", "could not compile")
 _REFUSED = lazy_compile(
@@ -209,16 +226,36 @@ def has_failure_count(text: str) -> bool:
 
 def has_failed_ending(text: str) -> bool:
     """Check whether the end of a run's output reports a failure, by a count or otherwise."""
-    tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:])).lower()
-    if not any(word in tail for word in _FAILURE_HINTS):
+    return _ends_in_failure(text[-_TAIL_CHARS:])
+
+
+@lru_cache(maxsize=128)  # of at most _TAIL_CHARS characters each
+def _ends_in_failure(tail: str) -> bool:
+    """Check whether the last lines of an output report a failure."""
+    tail = _SETTLED.sub("", strip_color(tail)).lower()
+    if not _has_any(tail, _FAILURE_HINTS):
         return False
     lines = _lines_with(tail, (*_FAILURE_HINTS, *_PASS_WORDS))
-    well = max((found.end() for found in _PASSED.finditer(lines)), default=0)
-    if _ENDS_FAILED.search(lines) is not None or _CRASHED.search(lines, well) is not None:
+    if _has_any(lines, _ENDS_FAILED_HINTS) and _ENDS_FAILED.search(lines) is not None:
+        return True
+    well = _end_of_passed(lines)
+    if _has_any(lines, _CRASHED_HINTS) and _CRASHED.search(lines, well) is not None:
+        return True
+    if ".go:" in lines and _CRASHED_GO.search(lines, well) is not None:
         return True
     last = _lines_with(_last_lines(tail), (*_FAILURE_HINTS, *_PASS_WORDS))
-    passed = max((found.end() for found in _PASSED.finditer(last)), default=0)
-    return _LAST_FAILED.search(last, passed) is not None
+    if not _has_any(last, _LAST_FAILED_HINTS):
+        return False
+    return _LAST_FAILED.search(last, _end_of_passed(last)) is not None
+
+
+def _end_of_passed(lines: str) -> int:
+    """The end of the last summary of passed tests."""
+    return max((found.end() for found in _PASSED.finditer(lines)), default=0)
+
+
+def _has_any(text: str, words: Sequence[str]) -> bool:
+    return any(word in text for word in words)
 
 
 def _last_lines(text: str) -> str:
@@ -232,8 +269,15 @@ def failure_hint(text: str) -> str:
     >>> failure_hint("building\\nE: Unable to locate package x"), failure_hint("0 errors")
     ('E: Unable to locate package x', '')
     """
-    tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:]))
-    for line in _last_lines(tail).split("\n"):
+    return _failure_hint(text[-_TAIL_CHARS:])
+
+
+@lru_cache(maxsize=128)  # of at most _TAIL_CHARS characters each
+def _failure_hint(tail: str) -> str:
+    last = _last_lines(_SETTLED.sub("", strip_color(tail)))
+    if last.isascii() and not _has_any(last.lower(), _MAY_FAIL_HINTS):
+        return ""
+    for line in last.split("\n"):
         if _MAY_FAIL.search(line) and not _NOT_FAILED.search(line):
             return " ".join(line.split())
     return ""

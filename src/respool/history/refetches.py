@@ -84,13 +84,14 @@ def _judge_candidates(
     A read that continues an earlier one, with a few lines of overlap, is not a repeat.
     """
     assert exchange.result is not None
-    new_lines = _significant_lines(visible.history.parts[exchange.result].text)
+    new_lines = set[str]()  # of most results no earlier one is a candidate
     known, shown = set[str](), set[str]()
     had: list[tuple[Exchange, _Remainder]] = []
     for earlier, covers in candidates:
         left = _remainder_of(visible, earlier)
         if left is None:
             continue
+        new_lines = new_lines or _significant_lines(visible.history.parts[exchange.result].text)
         repeated = new_lines if left.text is None else new_lines & _significant_lines(left.text)
         if repeated:
             had.append((earlier, left))

@@ -10,18 +10,11 @@ from typing import Final
 from ..edits import TIDIED, UNLIKELY_NEEDED, Offer, Replace
 from ..forecast.features import ResultFeatures
 from ..forecast.line_codes import ResultState
-from ..forecast.line_parts import SplitText, split_lines
+from ..forecast.line_parts import SplitText
 from ..forecast.line_selection import SelectedLines, select_lines
 from ..forecast.model import forecast_lines, line_calibration
 from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
-from ..markers import (
-    OmissionMarker,
-    has_gaps,
-    is_names_line,
-    parse_gap,
-    parse_marker,
-    reference,
-)
+from ..markers import OmissionMarker, has_gaps, is_names_line, parse_gap, parse_marker
 from ..policy import Policy
 from ..shapes.decoration import split_frame
 from ..summaries.outcome import parse_outcome
@@ -105,13 +98,13 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _removed_lines(view, position, found), max_risk / line_calibration(use.content)
-    inner = gone and gone.difference(_frame_lines(part.text))
+    inner = gone and gone.difference(_frame_lines(view, part.text))
     kept = select_lines(
         part.text, found, forecast_lines(found), view.mentions, rate=rate, gone_before=inner
     )
     if kept is None or len(gone) >= kept.total or not _has_cause(part, use, found, kept):
         return None  # all lines went before: their replacement says more than a gap
-    ref, rerun = reference(part.text), use.rerun
+    ref, rerun = view.reference_of(position), use.rerun
     marker = OmissionMarker(
         kept.removed, kept.unit, ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
     )
@@ -126,9 +119,9 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     )
 
 
-def _frame_lines(text: str) -> range:
+def _frame_lines(view: View, text: str) -> range:
     """The lines before an output; tidying removes some of these, cuts do not."""
-    return range(len(split_lines(split_frame(text).head)) - 1)
+    return range(view.mentions.split(text).frame[0] - 1)
 
 
 def _has_cause(part: Part, use: Use, found: ResultFeatures, kept: SelectedLines) -> bool:
@@ -168,7 +161,7 @@ def lines_in_gaps(original: str, text: str) -> frozenset[int] | None:
     [1, 2]
     """
     split = SplitText(original)
-    at = len(split_lines(split_frame(original).head)) - 1  # tidying shortens the frame
+    at = split.frame[0] - 1  # tidying shortens the frame
     cut = text[len(split_frame(text).head) :].split("\n")
     found: list[int] = []
     for line in cut[:-1] if parse_marker(cut[-1]) is not None else cut:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..edits import Offer, Replace
-from ..markers import OmissionMarker, find_marker, reference
+from ..markers import OmissionMarker, find_marker
 from ..policy import Policy
 from ..summaries.call_summary import CallSummary, Stub, build_stub
 from ..summaries.outcome import count_lines
@@ -41,7 +41,7 @@ def _offer(view: View, exchange: Exchange, verbatim: bool, min_chars: int) -> Of
     if call is None or (verbatim and _should_stay_whole(call)):
         return None
     stub = build_stub(call, errors_verbatim=verbatim, framed=_count_frame_lines(part.text, call))
-    marker = _marker(view, call, stub, part.text)
+    marker = _marker(view, position, call, stub)
     text = f"{stub.text}\n{marker}"
     saved = view.saved_by(position, text)
     if saved < _MIN_SAVED_TOKENS:
@@ -77,13 +77,14 @@ def _count_frame_lines(text: str, call: CallSummary) -> int:
     return max(0, count_lines(text) - call.outcome.lines) if call.outcome.failed else 0
 
 
-def _marker(view: View, call: CallSummary, stub: Stub, text: str) -> OmissionMarker:
+def _marker(view: View, position: int, call: CallSummary, stub: Stub) -> OmissionMarker:
+    text = view.transcript.parts[position].text
     lines = count_lines(text)
     is_long = lines > 1
     return OmissionMarker(
         lines - stub.kept_lines if is_long else len(text),
         "lines" if is_long else "chars",
-        reference(text),
+        view.reference_of(position),
         lines if is_long and stub.kept_lines else None,
         is_rerun_safe=call.rerun,
         fetch_tool=view.fetch_tool,

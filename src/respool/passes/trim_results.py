@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..edits import Offer
-from ..markers import OmissionMarker, reference
+from ..markers import OmissionMarker
 from ..policy import DEFAULT, Policy
 from ..shapes import SHAPES, ShapedText, ShapeKind, can_be, classify, shape
 from ..tools.use import Use
@@ -110,7 +110,7 @@ def _kind_of_result(part: Part, use: Use) -> ShapeKind:
 def _offer(view: View, position: int, kind: ShapeKind, shaped: ShapedText) -> Offer | None:
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
-    ref = reference(part.text)
+    ref = view.reference_of(position)
     marker = OmissionMarker(
         shaped.removed,
         shaped.unit,
