@@ -742,3 +742,14 @@ def test_a_bound_on_regret_puts_an_epoch_off(monkeypatch: pytest.MonkeyPatch) ->
     assert account.billed > -account.net
     monkeypatch.setattr("respool.compaction.planner._MAX_REGRET", 0.0)
     assert folded(format, body, WAITING).state.evaluation.epochs == 0
+
+
+@formats
+def test_the_lines_of_results_are_let_go_after_an_evaluation(format: str) -> None:
+    folded = fold_request(
+        grown(format, 30), format=format, policy=Policy(budget=20_000), facts=Facts(), memo=None
+    )
+    mentions = folded.state.analysis.mentions
+    assert mentions.results  # an evaluation has read them
+    assert not mentions._split
+    assert not mentions._split_chars

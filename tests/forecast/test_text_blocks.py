@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.forecast import text_blocks as blocks_of_text
 from respool.forecast.text_blocks import Layout, keep_blocks, lines_of, text_blocks
 from tests.effort import examples
 
@@ -353,3 +354,14 @@ def test_the_scan_is_linear() -> None:
     deep = "\n".join(f"{' ' * (n % 400)}if a{n}:" for n in range(20_000))
     for layout in LAYOUTS:
         assert text_blocks(deep, layout, 0, 20_000)
+
+
+def test_known_blocks_are_bounded_by_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_of_text, "_MAX_CACHED_LINES", 100)
+    cache = blocks_of_text._BlockCache()
+    monkeypatch.setattr(blocks_of_text, "_BLOCKS", cache)
+    texts = ["\n".join(f"line {at}, {number}" for number in range(30)) for at in range(9)]
+    for text in texts:
+        assert text_blocks(texts[0], "rows", 0, 30) is text_blocks(texts[0], "rows", 0, 30)
+        assert text_blocks(text, "rows", 0, 30) == blocks_of_text._divide(text, "rows", 0, 30)
+        assert cache._lines == 30 * len(cache._found) <= 100

@@ -229,7 +229,7 @@ def has_failed_ending(text: str) -> bool:
     return _ends_in_failure(text[-_TAIL_CHARS:])
 
 
-@lru_cache(maxsize=128)  # of at most _TAIL_CHARS characters each
+@lru_cache(maxsize=512)  # of at most _TAIL_CHARS characters each
 def _ends_in_failure(tail: str) -> bool:
     """Check whether the last lines of an output report a failure."""
     tail = _SETTLED.sub("", strip_color(tail)).lower()

@@ -243,6 +243,8 @@ class _GroupSearch(Struct, frozen=True):
         gained = 0
         new = _batches(view, self.span, self.tiers, waiver)
         for group in chain((_with_leftovers(view, one, waiver) for one in self.existing), new):
+            if gained >= self.wanted and not group.summarized:
+                break  # all that follow are new ones
             gain = sum(_remaining_tokens(view, ordinal) for ordinal in group.new)
             if gain < self.tiers.min_saved_tokens or gained >= self.wanted:
                 groups += [replace(group, new=())] if group.summarized else []
