@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from threading import Lock
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -374,6 +375,8 @@ class EvaluationState(Struct):
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     projected_tokens: int = 0  # of the projection after the last evaluation, estimated
     new_tokens: int = 0  # of the source since the last evaluation, estimated
+    sent_parts: int = 0  # parts that were sent before the edits of the last evaluation take force
+    is_pending: bool = False  # one is due here, and takes force at the next boundary
     epochs: int = 0  # evaluations that put edits in force
     requests: int = 0  # boundaries at which a request was sent
     account: Account = Account()
@@ -500,6 +503,16 @@ class Prefix(Struct):
         return self.hash.hex()
 
 
+class PendingEvaluation(Struct, eq=False):
+    """The outcome of an evaluation that takes force at the next boundary, for all who need it.
+
+    Whoever comes first computes it and holds the lock meanwhile.
+    """
+
+    lock: Lock = field(default_factory=Lock)
+    outcome: State | None = None  # None: not computed yet
+
+
 class State(Struct, kw_only=True):
     """State of a fold after a number of messages."""
 
@@ -513,6 +526,7 @@ class State(Struct, kw_only=True):
     analysis: Analysis = field(default_factory=Analysis)
     rendered: RowCache = field(default_factory=RowCache)
     prefix: Prefix = field(default_factory=Prefix)
+    pending: PendingEvaluation | None = None  # of a state that others may extend, too
 
     def copy(self) -> State:
         """Return a state that can grow apart from this one."""
@@ -527,7 +541,13 @@ class State(Struct, kw_only=True):
             analysis=self.analysis.copy(),
             rendered=self.rendered.copy(),
             prefix=self.prefix.copy(),
+            pending=self.pending,
         )
+
+    def become(self, other: State) -> None:
+        """Take over all that another state has, which is not used any more."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(other, name))
 
     def share(self) -> State:
         """Return a state that reads all that this one has; neither may be extended."""
