@@ -143,6 +143,11 @@ class FoldedRequest(Struct, frozen=True):
         return len(self.state.transcript.results)
 
     @property
+    def calls(self) -> int:
+        """The number of exchanges in the history."""
+        return len(self.state.transcript.exchanges)
+
+    @property
     def evaluated(self) -> tuple[int, int]:
         """The last evaluation, by the parts that it had seen and the epochs until then."""
         return self.state.evaluation.fresh_from, self.state.evaluation.epochs
@@ -173,10 +178,12 @@ class FoldedRequest(Struct, frozen=True):
         definitions = self.context.request.definitions
         return {name: counter.count(compact_json(one)) for name, one in definitions.items()}
 
-    def called_tools(self) -> set[str]:
-        """The names of all tools that the history calls."""
+    def called_tools(self, since: int = 0) -> set[str]:
+        """The names of the tools that the history calls, from this exchange on."""
         index = self.state.transcript
-        return {index.parts[one.call].name for one in index.exchanges}
+        newest = index.units[-1].exchanges if index.units else ()
+        first = min([since, *newest[:1]])  # a fork may have fewer of them
+        return {index.parts[one.call].name for one in index.exchanges[first:]}
 
     @property
     def output(self) -> int:
@@ -934,7 +941,7 @@ class Session:
 
     def evaluate_ahead(self, folded: FoldedRequest) -> None:
         """Compute what takes force at the next boundary, so that the next request finds it."""
-        evaluate_ahead(folded.state, folded.context)
+        evaluate_ahead(folded.state, folded.context, waiting_total)
 
     def fold_original(self, history: RequestHistory, signed_until: frozenset[str]) -> FoldedRequest:
         """Fold without any edit but one: drop reasoning that was signed for projections.

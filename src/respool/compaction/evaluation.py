@@ -89,6 +89,7 @@ def evaluate(state: State, context: Context, *, free: bool = False, was_sent: bo
     state.evaluation.sent_parts = (
         len(state.transcript.parts) if was_sent else state.transcript.units[-1].parts[0]
     )
+    state.evaluation.waiting_total = None
     with updated_mentions(state, context):
         _evaluate_with_mentions(state, context, free=free)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 
@@ -142,10 +142,15 @@ def share_pending(state: State) -> None:
         state.pending = PendingEvaluation()
 
 
-def evaluate_ahead(state: State, context: Context) -> None:
-    """Compute the evaluation that takes force at the next boundary, before that is there."""
+def evaluate_ahead(
+    state: State, context: Context, complete: Callable[[State, Context], object]
+) -> None:
+    """Compute the evaluation that takes force at the next boundary, before that is there.
+
+    `complete` computes what else is asked of its outcome.
+    """
     if state.pending is not None and state.evaluation.is_pending:
-        _pending_outcome(state, context, state.pending)
+        _pending_outcome(state, context, state.pending, complete)
 
 
 def decided_state(state: State, context: Context) -> State:
@@ -174,11 +179,18 @@ def _finish_pending(state: State, context: Context, following: str) -> None:
         state.become(_pending_outcome(state, context, pending).copy())
 
 
-def _pending_outcome(state: State, context: Context, pending: PendingEvaluation) -> State:
+def _pending_outcome(
+    state: State,
+    context: Context,
+    pending: PendingEvaluation,
+    complete: Callable[[State, Context], object] | None = None,
+) -> State:
     with pending.lock:
         if pending.outcome is None:
             outcome = state.copy()
             _evaluate_late(outcome, context)
+            if complete is not None:
+                complete(outcome, context)
             pending.outcome = outcome
         return pending.outcome
 

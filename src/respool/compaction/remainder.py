@@ -100,10 +100,16 @@ def _count(number: int, noun: str) -> str:
 
 
 def waiting_total(state: State, context: Context) -> tuple[int, int]:
-    """The number of offers that wait until they pay, and the tokens that they would save."""
+    """The number of offers that wait until they pay, and the tokens that they would save.
+
+    Both are as of the last evaluation, for only an evaluation adds some.
+    """
     if not state.evaluation.waiting or context.policy.eager:
         return 0, 0
-    return _total(compatible_waiting(_view(state, context)), state)
+    if state.evaluation.waiting_total is None:
+        waiting = compatible_waiting(_view(state, context))
+        state.evaluation.waiting_total = _total(waiting, state)
+    return state.evaluation.waiting_total
 
 
 def survey(state: State, context: Context) -> Remainder:

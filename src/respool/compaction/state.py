@@ -381,6 +381,7 @@ class EvaluationState(Struct):
     requests: int = 0  # boundaries at which a request was sent
     account: Account = Account()
     waiting: WaitingOffers = field(default_factory=WaitingOffers)
+    waiting_total: tuple[int, int] | None = None  # their number and tokens; None: not counted yet
     cut: int = -1  # the first part that the last epoch changed; -1: there was none
     prefix_ends: list[int] = field(default_factory=list[int])  # parts before which one is cached
     unmet: UnmetLimits | None = None  # None: the last evaluation met all limits

@@ -536,12 +536,16 @@ def _reason_of(error: RespoolError) -> str:
 
 def _plain_reason(decision: Decision) -> str:
     """The reason of a fallback, unless it may quote the request."""
+    if not decision.reason:
+        return ""
     words = decision.reason.partition(": ")[2]
     return "" if _fallback_code(decision) == "unreadable" else words
 
 
 def _fallback_code(decision: Decision) -> str:
     """The code of a fallback reason; the reason itself may quote a request."""
+    if not decision.reason:
+        return ""
     code = decision.reason.partition(":")[0].replace(" ", "-")
     return code if code in FALLBACK_REASONS or not code else "unreadable"
 

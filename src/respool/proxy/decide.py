@@ -722,7 +722,8 @@ def _new_tools(turn: Turn, folded: FoldedRequest) -> dict[str, int]:
 
 def _new_calls(known: Conversation, folded: FoldedRequest) -> tuple[str, ...]:
     """The tools that no earlier request of the conversation had called."""
-    found = _observed(lambda: tuple(folded.called_tools()))
+    since, known.calls_read = known.calls_read, folded.calls
+    found = _observed(lambda: tuple(folded.called_tools(since)))
     new = {name[:_MAX_NAME_CHARS] for name in found} - known.called
     known.called |= new
     return tuple(sorted(new))

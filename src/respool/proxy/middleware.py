@@ -158,6 +158,8 @@ class InFlight(msgspec.Struct, kw_only=True):
 
     def release(self) -> None:
         """Drop the bodies: the response may take minutes, and nobody needs them any more."""
+        if not self.request.headers and self.decision.body is None:
+            return  # it was done
         self.body = None
         self.request = msgspec.structs.replace(self.request, body=b"", headers=())
         self.decision = msgspec.structs.replace(self.decision, body=None, facts=NO_FACTS)
