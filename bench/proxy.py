@@ -1,10 +1,13 @@
 """Overhead of the proxy: requests per second and time to the first byte, beside other ways.
 
-    python -m bench.proxy [--seconds N] [--memory] [--servers uvicorn,granian] [--peers FOLDER]
+    python -m bench.proxy [--seconds N] [--memory] [--servers uvicorn,uvloop,granian]
+                          [--peers FOLDER] [--cpu] [--think SECONDS]
 
 The other ways are no proxy, a bare pass-through on the same server and, where FOLDER has their
 environments, the proxies of others. Everything runs in one go and alternates, so that ratios hold
-on a noisy machine.
+on a noisy machine. CPU time per request is that of the server's process: other work on the machine
+disturbs it least. With --think, 16 agents also ask in turn with a pause, and the latest responses
+are shown: what an agent waits for.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -33,6 +37,7 @@ from bench.proxy_load import (
     first_byte_ms,
     per_second,
     request,
+    response_ms,
     warmed,
 )
 from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
@@ -43,6 +48,8 @@ from respool.proxy.server_options import ServerOptions, upstreams_of
 SMALL, LARGE = 1_000, 800_000
 MOST_SMALL, MOST_LARGE, MOST_STREAMS = 20_000, 640, 150  # requests of a round
 MANY = 20_000  # requests over which memory is to stay flat
+CPU_REQUESTS = (1_500, 160)  # small and large ones of a round
+WAITS = 960  # requests of agents that think
 ROUNDS = 3
 AGENTS = 16
 BARE, RESPOOL = "bare, {}", "respool"
@@ -121,7 +128,19 @@ def run_granian(port: Connection, upstream_port: int) -> None:
     asyncio.run(serve())
 
 
-SERVERS: dict[str, Callable[..., None]] = {"uvicorn": run_uvicorn, "granian": run_granian}
+def run_uvloop(port: Connection, upstream_port: int) -> None:
+    """The same app and server on the other event loop that was tried."""
+    import uvloop  # pyright: ignore[reportMissingImports]
+
+    uvloop.install()
+    run_uvicorn(port, upstream_port)
+
+
+SERVERS: dict[str, Callable[..., None]] = {
+    "uvicorn": run_uvicorn,
+    "uvloop": run_uvloop,
+    "granian": run_granian,
+}
 
 
 def _app(upstream_port: int) -> App:
@@ -189,6 +208,49 @@ def _round(way: Way, agents: Sequence[Growing], seconds: float) -> Iterator[Roun
     yield asyncio.run(first_byte_ms(way.port, SMALL, Limits(seconds, MOST_STREAMS)))
 
 
+def cpu_seconds(pid: int | None) -> float:
+    """CPU time of a process so far; 0 if unknown."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return 0.0
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_per_request(ways: Sequence[Way], requests: tuple[int, int]) -> Iterator[str]:
+    """CPU milliseconds of each server per request of 1 KB and 800 KB, in a sentence each."""
+    agents = {way.name: [Growing(f"cpu {one}", LARGE) for one in range(AGENTS)] for way in ways}
+    spent: dict[str, tuple[list[float], list[float]]] = {way.name: ([], []) for way in ways}
+    for way in ways:
+        asyncio.run(warmed(way.port, agents[way.name], Limits(60.0, 0)))
+    for way in [way for _ in range(ROUNDS) for way in ways]:
+        asked = request(way.port, SMALL)
+        grown = [asking(way.port, one) for one in agents[way.name]]
+        for at, asks in enumerate(([lambda asked=asked: asked] * AGENTS, grown)):
+            before = cpu_seconds(way.pid)
+            done = asyncio.run(per_second(way.port, asks, Limits(120.0, requests[at]))).asked
+            time.sleep(1.0)  # until records are written
+            spent[way.name][at].append(1e3 * (cpu_seconds(way.pid) - before) / done)
+    bare = next(one for name, one in spent.items() if name.startswith("bare"))
+    for name, (small, large) in spent.items():
+        ratios = (median(bare[at]) / median(one) for at, one in enumerate((small, large)))
+        yield (
+            f"{name}: {median(small):.3f} ms CPU at 1 KB, {median(large):.2f} at 800 KB; "
+            "the bare pass-through's are {:.2f} and {:.2f} of that".format(*ratios)
+        )
+
+
+def waits(ways: Sequence[Way], think: float) -> Iterator[str]:
+    """Times to the response of agents that think for a while, in a sentence for each way."""
+    for way in ways:
+        # Of many lengths, so that they are not all evaluated at once.
+        agents = [Growing(f"wait {at}", LARGE + 5_000 * (at - 8)) for at in range(AGENTS)]
+        asyncio.run(warmed(way.port, agents, Limits(60.0, 0)))
+        found = sorted(asyncio.run(response_ms(way.port, agents, think, Limits(900.0, WAITS))))
+        p50, p95, p99 = (found[int(share * len(found))] for share in (0.5, 0.95, 0.99))
+        yield f"{way.name}, {AGENTS} agents: p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f} ms"
+
+
 def resident(pid: int | None) -> float:
     """Resident megabytes of a process; 0 if unknown."""
     status = Path(f"/proc/{pid}/status")
@@ -215,6 +277,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--servers", default="uvicorn")
     parser.add_argument("--memory", action="store_true", help="also 20,000 requests in a row")
+    parser.add_argument("--cpu", action="store_true", help="also CPU time per request")
+    parser.add_argument("--think", type=float, help="also agents that pause for so many seconds")
     parser.add_argument("--peers", type=Path, help="where the environments of the others are")
     given = parser.parse_args()
     with ExitStack() as stack:
@@ -222,10 +286,12 @@ def main() -> None:
         ways = _ways(stack, given.servers.split(","), given.peers, folder)
         up = [way for way in ways if isinstance(way, Way)]
         rows = {one.name: one for one in measured(up, given.seconds)}
+        more = list(cpu_per_request(up[1:], CPU_REQUESTS)) if given.cpu else []
+        more += list(waits(up, given.think)) if given.think else []
         flat = [flatness(way) for way in up if given.memory and way.name == RESPOOL]
     print(table([one if isinstance(one, Absent) else rows[one.name] for one in ways]))
     bare, *others = [rows[way.name] for way in up[1:]]
-    print(*(compared(one, bare) for one in others), *flat, sep="\n")
+    print(*(compared(one, bare) for one in others), *more, *flat, sep="\n")
 
 
 def _ways(

@@ -213,6 +213,36 @@ async def first_byte_ms(port: int, size: int, limits: Limits) -> Round:
     return Round(median(taken) * 1000 if taken else None, asked, asked - len(taken))
 
 
+async def response_ms(
+    port: int, conversations: Sequence[Growing], think: float, limits: Limits
+) -> list[float]:
+    """Milliseconds to each response, where every agent thinks for a while before it asks again."""
+    taken: list[float] = []
+    until = time.perf_counter() + limits.seconds
+    each = limits.requests // len(conversations)
+
+    async def act(conversation: Growing, delay: float) -> None:
+        await asyncio.sleep(delay)  # agents do not ask all at once
+        reader, writer = await asyncio.open_connection(HERE, port)
+        for _ in range(each):
+            if time.perf_counter() > until:
+                break
+            conversation.grow()
+            asked = conversation.request(port)
+            start = time.perf_counter()
+            writer.write(asked)
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            at = head.index(b"content-length:") + 15
+            await reader.readexactly(int(head[at : head.index(b"\r\n", at)]))
+            taken.append(1e3 * (time.perf_counter() - start))
+            await asyncio.sleep(think)
+        writer.close()
+
+    steps = think / len(conversations)
+    await asyncio.gather(*(act(one, at * steps) for at, one in enumerate(conversations)))
+    return taken
+
+
 async def _first_event(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: bytes
 ) -> float:

@@ -250,7 +250,11 @@ def looked_at(format: str, *steps: Any, **settings: Any) -> tuple[View, Protecti
 
     often: dict[str, Any] = {"keep_exchanges": 0, "reevaluate_tokens": 1, "reevaluate_ratio": 0.0}
     policy = Policy(passes=(look,), **often | settings)
-    respool.compact(request(format, "go", *steps), format=format, policy=policy, memo=None)
+    body = request(format, "go", *steps)
+    prefix = respool.compact(body, format=format, memo=None).report.prefix
+    assert prefix is not None
+    here = respool.Facts(cold=frozenset({prefix}))  # so that it takes force here
+    respool.compact(body, format=format, policy=policy, facts=here, memo=None)
     view = seen[-1]
     assert isinstance(view.pinned, Protections)
     return view, view.pinned

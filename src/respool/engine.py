@@ -20,7 +20,15 @@ from msgspec.structs import replace
 from .compaction.advice import TranscriptWithoutAdvice
 from .compaction.context import Context, Counters, RequestContext
 from .compaction.evaluation import select_passes
-from .compaction.fold import chain_prefix, fold_step, initial_prefix, is_consistent
+from .compaction.fold import (
+    chain_prefix,
+    evaluate_ahead,
+    fold_step,
+    initial_prefix,
+    is_consistent,
+    share_pending,
+)
+from .compaction.head import field_signature, head_tokens
 from .compaction.memo import Memo
 from .compaction.plain import PlainRequest, find_plain_text, plain_request
 from .compaction.projection import originals_at_end, project
@@ -45,14 +53,14 @@ from .plugins import pass_token
 from .policy import Policy
 from .pricing import BREAKPOINT_USAGES, BreakpointUsage, CacheTerms, rates_for, terms_for
 from .providers.attachments import attachment_of
-from .providers.base import Codec, Repair, Step, split_steps
+from .providers.base import Repair, Step, split_steps
 from .providers.bound_reasoning import binding_of
 from .providers.cache_breakpoints import client_breakpoints, client_breakpoints_so_far
 from .providers.registry import PROVIDERS
 from .providers.text_history import STYLES, RenderedHistory, render_as_text
 from .providers.tool_definitions import definition_tokens, tool_definitions, without_definitions
 from .report import Report, TokenCounts
-from .tokens import TokenCounter, counter_for, fast_counter, part_tokens
+from .tokens import counter_for, fast_counter, part_tokens
 from .wire.base import FORMATS, Fields, FormatName, NewMessage, Piece, RequestBody, SourceRun
 from .wire.body import read_body
 from .wire.detect import detect_format
@@ -135,6 +143,11 @@ class FoldedRequest(Struct, frozen=True):
         return len(self.state.transcript.results)
 
     @property
+    def calls(self) -> int:
+        """The number of exchanges in the history."""
+        return len(self.state.transcript.exchanges)
+
+    @property
     def evaluated(self) -> tuple[int, int]:
         """The last evaluation, by the parts that it had seen and the epochs until then."""
         return self.state.evaluation.fresh_from, self.state.evaluation.epochs
@@ -143,6 +156,11 @@ class FoldedRequest(Struct, frozen=True):
     def waiting(self) -> tuple[int, int]:
         """The number of offers that wait until they pay, and the tokens that they would save."""
         return waiting_total(self.state, self.context)
+
+    @property
+    def is_pending(self) -> bool:
+        """True if an evaluation is due here that takes force at the next boundary."""
+        return self.state.evaluation.is_pending
 
     @property
     def breakpoints(self) -> BreakpointMode | None:
@@ -160,10 +178,12 @@ class FoldedRequest(Struct, frozen=True):
         definitions = self.context.request.definitions
         return {name: counter.count(compact_json(one)) for name, one in definitions.items()}
 
-    def called_tools(self) -> set[str]:
-        """The names of all tools that the history calls."""
+    def called_tools(self, since: int = 0) -> set[str]:
+        """The names of the tools that the history calls, from this exchange on."""
         index = self.state.transcript
-        return {index.parts[one.call].name for one in index.exchanges}
+        newest = index.units[-1].exchanges if index.units else ()
+        first = min([since, *newest[:1]])  # a fork may have fewer of them
+        return {index.parts[one.call].name for one in index.exchanges[first:]}
 
     @property
     def output(self) -> int:
@@ -397,29 +417,6 @@ def _fold_from_memo(body: RequestBody, context: Context, memo: Memo) -> State:
     return state
 
 
-def _head_tokens(body: RequestBody, codec: Codec, counter: TokenCounter) -> int:
-    """Tokens of system prompt and tool definitions, which hardly ever change."""
-    if body.fields is None:
-        return 0
-    key = (
-        codec.name,
-        counter,
-        _field_signature(body, codec.head_fields),
-        body.head_bytes(codec.head_fields),
-    )
-    known = _HEAD_TOKENS.get(key)
-    if known is None:
-        known = sum(part_tokens(part, counter) for part in codec.decode_head(body.fields))
-        if len(_HEAD_TOKENS) >= _MAX_HEADS:
-            _HEAD_TOKENS.clear()
-        _HEAD_TOKENS[key] = known
-    return known
-
-
-_HEAD_TOKENS: dict[tuple[FormatName, TokenCounter, str, bytes], int] = {}
-_MAX_HEADS = 64
-
-
 def _context_for(
     body: RequestBody,
     *,
@@ -470,7 +467,7 @@ def _build_context(
     provider, definitions = PROVIDERS[format], tool_definitions(fields)
     if head is None:
         counter = exact if policy.budget is not None else counters.fast
-        head = _head_tokens(body, provider.codec, counter)
+        head = head_tokens(body, provider.codec, counter)
     return Context(
         provider=provider,
         policy=policy,
@@ -517,7 +514,7 @@ def _start_key(body: RequestBody, context: Context) -> bytes:
     """The memo's key of a history without a message."""
     names = (*_RULE_FIELDS, *context.codec.head_fields)
     signature = (
-        f"{context.codec.name}|{_field_signature(body, names)}|{context.counter}|{context.rates}|"
+        f"{context.codec.name}|{field_signature(body, names)}|{context.counter}|{context.rates}|"
         f"{_model_name(context.fields)}|"
     )
     first = xxhash.xxh3_128(signature.encode() + _policy_key(context), seed=_secret())
@@ -536,12 +533,6 @@ def _policy_key(context: Context) -> bytes:
 
 
 _LAST_POLICY: list[tuple[Policy, tuple[Pass, ...], bytes] | None] = [None]
-
-
-def _field_signature(body: RequestBody, names: Sequence[str]) -> str:
-    """Type of the body and the fields present: not part of the bytes of the head."""
-    present = [name for name in names if name in body.fields] if body.fields is not None else None
-    return f"{type(body).__name__} {present}"
 
 
 def _resume(
@@ -565,6 +556,7 @@ def _remember(
     memo: Memo, key: bytes, state: State, parent: bytes | None, *, shares_results: bool = False
 ) -> bytes:
     if key != parent:
+        share_pending(state)
         kept = state.copy()
         if shares_results:  # so that what is encoded and counted next is remembered too
             kept.rendered.encoded = state.rendered.encoded
@@ -703,7 +695,7 @@ class _TokenTally:
     def __call__(self) -> TokenCounts:
         folded, state = self._folded, self._folded.state
         codec, counter = folded.context.codec, folded.context.counter
-        head = _head_tokens(folded.body, codec, counter)
+        head = head_tokens(folded.body, codec, counter)
         read, went = state.count_parts(counter), self._went()
         at_the_end = went - (read - state.edits.saved) if self._end_repaired else 0
         repaired = state.repairs.tokens + at_the_end
@@ -946,6 +938,10 @@ class Session:
             model=history.given_model,
             output=output,
         )
+
+    def evaluate_ahead(self, folded: FoldedRequest) -> None:
+        """Compute what takes force at the next boundary, so that the next request finds it."""
+        evaluate_ahead(folded.state, folded.context, waiting_total)
 
     def fold_original(self, history: RequestHistory, signed_until: frozenset[str]) -> FoldedRequest:
         """Fold without any edit but one: drop reasoning that was signed for projections.

@@ -528,6 +528,6 @@ def test_requests_that_look_alike_are_kept_apart(case: str, swapped: bool) -> No
         warm = build_compaction(fold("anthropic", one, memo=memo), one)
         told.append((warm.request, warm.report))
     for one, (projection, report) in zip(pair, told, strict=True):
-        respool.engine._HEAD_TOKENS.clear()
+        respool.compaction.head._HEAD_TOKENS.clear()
         cold = build_compaction(fold("anthropic", one), one)
         assert (cold.request, cold.report) == (projection, report)

@@ -45,6 +45,7 @@ OTHER = [f"class Spindle_{number}: turns = {number} * 3" for number in range(1, 
 NOTE = "\n\n<system-reminder>\nConsider whether this file is what it seems.\n</system-reminder>\n"
 HEAD = "Chunk ID: {}\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
 DONE = [Exchange("done", id="last")]
+AGAIN = [Exchange("done again", id="again")]
 
 
 def bare(*ranges: tuple[int, int], of: Sequence[str] = FILE) -> str:
@@ -411,12 +412,12 @@ def test_an_epoch_that_cuts_the_source_gives_the_lines_back(format: str) -> None
     state = folds(format, *steps, policy=PRICED, passes=BOTH).state
     leaner, source = state.transcript.results[1], state.transcript.results[0]
     assert state.edits.dependencies == {leaner: (source,)}
-    before = request(format, *steps, DONE)
+    before = request(format, *steps, DONE, AGAIN)  # with which the cut takes force
     folded = fold_request(
         before, format=format, policy=PRICED, facts=Facts(), memo=None, passes=BOTH
     )
     out = build_compaction(folded, before)
-    first, second, _ = results(format, out.request)
+    first, second, *_ = results(format, out.request)
     assert find_marker(first) is not None
     assert second == PART
     assert (set(folded.state.edits.by_part), folded.state.edits.dependencies) == ({source}, {})
@@ -427,7 +428,7 @@ def test_an_epoch_that_cuts_the_source_gives_the_lines_back(format: str) -> None
         == folded.state.edits.by_part[source].saved
     )
     memo = Memo()
-    for one in (request(format, *steps), before):
+    for one in (request(format, *steps), request(format, *steps, DONE), before):
         warm = build_compaction(
             fold_request(one, format=format, policy=PRICED, facts=Facts(), memo=memo, passes=BOTH),
             one,

@@ -60,7 +60,8 @@ def with_controls(messages: Sequence[Any], *controls: tuple[int, Any]) -> list[A
 
 
 def asked(messages: list[Any], **fields: Any) -> dict[str, Any]:
-    return {"model": OLD, "max_tokens": 9, "tools": [TOOL], "messages": messages} | fields
+    """A request to a model for which edits take force where they are decided."""
+    return {"model": BOUND, "max_tokens": 9, "tools": [TOOL], "messages": messages} | fields
 
 
 def breakpoints_in(request: Any) -> dict[Where, Any]:
@@ -268,7 +269,10 @@ def test_how_a_client_marks(case: str) -> None:
 LONG = session(*["one"] * 20)
 FAR: dict[str, tuple[dict[str, Any], BreakpointUsage]] = {
     "none": (asked(LONG), BreakpointUsage()),
-    "in front of all answers": (asked(with_controls(LONG, (0, EPHEMERAL))), BreakpointUsage()),
+    "in front of all answers": (
+        asked(with_controls(LONG, (0, EPHEMERAL)), model=OLD),
+        BreakpointUsage(),
+    ),
     "reasoning is signed for what was sent": (
         asked(with_controls(LONG, (0, EPHEMERAL)), model=BOUND),
         BreakpointUsage(300, has_spare=True),

@@ -35,7 +35,17 @@ from tests.proxy.compaction import (
     response_header,
 )
 from tests.proxy.program import USAGE
-from tests.proxy.sockets import ReceivedRequest, Upstream, ask, get, post, until, upstream
+from tests.proxy.sockets import (
+    SOON,
+    ReceivedRequest,
+    Upstream,
+    ask,
+    get,
+    post,
+    reply_with,
+    until,
+    upstream,
+)
 from tests.store.support import ROOT, SOURCE, child
 
 BOUNDED = 2.5  # seconds that a broken store may cost a request, at most once
@@ -334,6 +344,34 @@ def recorded(path: Path) -> int:
     """The number of requests that are written down."""
     with contextlib.closing(SQLiteStore(path, create=False)) as store:
         return sum(one.requests for one in store.conversations(None))
+
+
+def test_a_kill_loses_no_record_older_than_a_second_and_a_clean_stop_none(tmp_path: Path):
+    store, asked = tmp_path / "respool.db", 0
+
+    async def ask_some(port: int, count: int) -> None:
+        nonlocal asked
+        for _ in range(count):
+            asked += 1
+            body = json.dumps({"messages": [{"role": "user", "content": f"question {asked}"}]})
+            reply = await ask(port, post(PATHS["anthropic"], body.encode(), "x-api-key: k"))
+            assert reply.status == 200
+
+    async def play(ending: signal.Signals, first: int, last: int) -> None:
+        async with upstream(reply_with(answer(200, {}))) as behind:
+            with serving(store, behind.port) as (process, port):
+                await ask_some(port, first)
+                if first:
+                    await until(lambda: recorded(store) == asked)  # a second later, when idle
+                await ask_some(port, last)
+                process.send_signal(ending)
+                process.wait(SOON)
+
+    asyncio.run(play(signal.SIGKILL, 8, 5))
+    after_kill = recorded(store)
+    assert 8 <= after_kill <= 13
+    asyncio.run(play(signal.SIGTERM, 0, 9))
+    assert recorded(store) == after_kill + 9
 
 
 def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path):

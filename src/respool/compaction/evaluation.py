@@ -80,11 +80,16 @@ def _can_take_on_arrival(offer: Offer, state: State) -> bool:
     return all(state.transcript.exchange_of[part] not in pins for part in parts)
 
 
-def evaluate(state: State, context: Context, *, free: bool = False) -> None:
+def evaluate(state: State, context: Context, *, free: bool = False, was_sent: bool = False) -> None:
     """Collect the offers of every pass on what was sent, and take those that pay.
 
     `free`: the cache is cold, or another model's, so the whole prompt is written anyway.
+    `was_sent`: the newest results were sent, too, for the edits take force at the next boundary.
     """
+    state.evaluation.sent_parts = (
+        len(state.transcript.parts) if was_sent else state.transcript.units[-1].parts[0]
+    )
+    state.evaluation.waiting_total = None
     with updated_mentions(state, context):
         _evaluate_with_mentions(state, context, free=free)
 
@@ -145,7 +150,8 @@ def _record_plan(plan: EpochPlan, view: View, *, free: bool) -> None:
         if free:  # only our own breakpoint ends a prefix then
             has_own = view.context.rates.has_spare_breakpoint and evaluation.cut > 0
             before = [evaluation.cut] if has_own else []
-        evaluation.prefix_ends = [*before, len(view.state.transcript.parts)]
+        end, sent = len(view.state.transcript.parts), evaluation.sent_parts
+        evaluation.prefix_ends = before if sent == end else [*before, end]
     evaluation.waiting = plan.waiting
 
 

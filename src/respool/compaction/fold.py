@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 
@@ -33,8 +33,8 @@ from ..wire.message_identity import count_breakpoints, with_string_content
 from .advice import give_advice, withdraw_if_over
 from .context import Context
 from .evaluation import evaluate, evaluate_arrivals, record_refetches, update_ledger
-from .state import Prefix, RepairedStep, State
-from .window import is_due, record_fullness
+from .state import PendingEvaluation, Prefix, RepairedStep, State
+from .window import is_due, is_over_limit, record_fullness
 
 _TEXT_ROLES = ("user", "system", "developer")  # roles whose messages may be plain text
 
@@ -71,8 +71,10 @@ def _has_folded(state: State) -> bool:
 
 def fold_step(state: State, step: Step, identities: Iterable[bytes], context: Context) -> None:
     """Read one more step: repair it, index its parts, and evaluate where a request was sent."""
-    facts, evaluation = context.facts, state.evaluation
-    _extend_prefix(state.prefix, step, identities, facts)
+    facts, known = context.facts, tuple(identities)
+    _finish_pending(state, context, chain_prefix(state.prefix.hash, known).hex())
+    evaluation = state.evaluation
+    _extend_prefix(state.prefix, step, known, facts)
     prefix = state.prefix.hex()
     _read_step(state, step, context)
     _inspect_new_parts(state, context)
@@ -116,9 +118,86 @@ def _evaluate_boundary(state: State, context: Context, *, free: bool) -> None:
     evaluate_arrivals(state, context)
     given = give_advice(state, context)
     if free or is_due(state, context):
-        evaluate(state, context, free=free)
+        if free or _takes_force_here(state, context):
+            evaluate(state, context, free=free)
+        else:
+            state.evaluation.is_pending = True
     withdraw_if_over(state, context, given)
     record_fullness(state, context)
+
+
+def _takes_force_here(state: State, context: Context) -> bool:
+    """Return whether an evaluation takes force at its own boundary, and not at the next one.
+
+    It does where the request must get smaller now, and where nothing is cached. Bound reasoning is
+    signed for what was sent: the next boundary would have to drop the answer to this one.
+    """
+    is_at_once = context.policy.eager or not context.rates.caches or context.binding.is_bound
+    return is_at_once or is_over_limit(state, context)
+
+
+def share_pending(state: State) -> None:
+    """Let all copies of this state share the outcome of a pending evaluation."""
+    if state.evaluation.is_pending and state.pending is None:
+        state.pending = PendingEvaluation()
+
+
+def evaluate_ahead(
+    state: State, context: Context, complete: Callable[[State, Context], object]
+) -> None:
+    """Compute the evaluation that takes force at the next boundary, before that is there.
+
+    `complete` computes what else is asked of its outcome.
+    """
+    if state.pending is not None and state.evaluation.is_pending:
+        _pending_outcome(state, context, state.pending, complete)
+
+
+def decided_state(state: State, context: Context) -> State:
+    """The state with all that is decided here, also what takes force at the next boundary."""
+    if not state.evaluation.is_pending:
+        return state
+    outcome = state.copy()
+    _evaluate_late(outcome, context)
+    return outcome
+
+
+def _finish_pending(state: State, context: Context, following: str) -> None:
+    """Put the edits in force that the last boundary decided, unless a fact speaks against it.
+
+    At a free moment the next boundary decides itself, and a skipped one changes nothing.
+    """
+    if not state.evaluation.is_pending:
+        return
+    facts, pending = context.facts, state.pending
+    excepted = (facts.skipped, facts.left_alone, facts.cold, facts.changed)
+    if any(following in one for one in excepted):
+        state.evaluation.is_pending, state.pending = False, None
+    elif pending is None:
+        _evaluate_late(state, context)
+    else:
+        state.become(_pending_outcome(state, context, pending).copy())
+
+
+def _pending_outcome(
+    state: State,
+    context: Context,
+    pending: PendingEvaluation,
+    complete: Callable[[State, Context], object] | None = None,
+) -> State:
+    with pending.lock:
+        if pending.outcome is None:
+            outcome = state.copy()
+            _evaluate_late(outcome, context)
+            if complete is not None:
+                complete(outcome, context)
+            pending.outcome = outcome
+        return pending.outcome
+
+
+def _evaluate_late(state: State, context: Context) -> None:
+    state.evaluation.is_pending, state.pending = False, None
+    evaluate(state, _with_breakpoint_rates(state, context), was_sent=True)
 
 
 def _with_breakpoint_rates(state: State, context: Context) -> Context:

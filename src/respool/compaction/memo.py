@@ -120,7 +120,8 @@ class Memo:
 
 def _own_bytes(state: State) -> int:
     """Bytes that no other state of its conversation holds."""
-    return _BYTES_PER_STATE + _BYTES_PER_POSITION * len(state.transcript.parts)
+    copies = 2 if state.evaluation.is_pending else 1  # with the outcome of that evaluation
+    return copies * (_BYTES_PER_STATE + _BYTES_PER_POSITION * len(state.transcript.parts))
 
 
 def _update_shared_size(shared: _SharedSize, state: State) -> None:

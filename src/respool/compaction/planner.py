@@ -217,7 +217,7 @@ class Planner:
         lost: Sequence[float] = ()
         if not terms.is_over_budget:
             edits = chain(self._edits.by_part.items(), self._edits.advice.items())
-            end = self._state.transcript.units[-1].parts[0]
+            end = self._state.evaluation.sent_parts
             sent = cumulative_tokens(self._state.tokens.estimates, edits, end)
             lost = self._lost_reasoning(terms)
         return best_cut(

@@ -15,11 +15,12 @@ from ..limits import UNSEEN_LABEL, protection_label
 from ..passes.base import View
 from ..passes.protections import Protections
 from .context import Context
+from .fold import decided_state
 from .planner import compatible_waiting
 from .state import State
 from .window import evaluation_interval
 
-KeptCause = Literal["waiting", "protected", "unseen", "early", "spent"]
+KeptCause = Literal["next", "waiting", "protected", "unseen", "early", "spent"]
 Halt = Literal["", "left alone", "skipped", "no passes"]  # why no offer was asked for
 
 
@@ -51,7 +52,7 @@ class Remainder(Struct, frozen=True, kw_only=True):
         waiting = [describe_waiting(self.offers, self.offer_tokens)] if self.offers else []
         return waiting + [
             said
-            for cause in ("early", "protected", "unseen", "spent")
+            for cause in ("next", "early", "protected", "unseen", "spent")
             for said in self._told(cause)
         ]
 
@@ -64,8 +65,10 @@ class Remainder(Struct, frozen=True, kw_only=True):
             f"{_count(results, 'result')}, {_count(sum(one.tokens for one in found), 'token')},"
         )
         are, hold, it = ("is", "holds", "it") if results == 1 else ("are", "hold", "them")
+        shrink = "shrinks" if results == 1 else "shrink"
         named = ", ".join(f"{one.label} ({one.results:,})" for one in found)
         told = {
+            "next": f"{shrink} with the next request: that is decided, and takes effect then",
             "early": f"{are} not looked at yet: that is done whenever {self.interval:,} new tokens "
             "have come",
             "protected": f"{are} protected: {named}",
@@ -97,19 +100,26 @@ def _count(number: int, noun: str) -> str:
 
 
 def waiting_total(state: State, context: Context) -> tuple[int, int]:
-    """The number of offers that wait until they pay, and the tokens that they would save."""
+    """The number of offers that wait until they pay, and the tokens that they would save.
+
+    Both are as of the last evaluation, for only an evaluation adds some.
+    """
     if not state.evaluation.waiting or context.policy.eager:
         return 0, 0
-    return _total(compatible_waiting(_view(state, context)), state)
+    if state.evaluation.waiting_total is None:
+        waiting = compatible_waiting(_view(state, context))
+        state.evaluation.waiting_total = _total(waiting, state)
+    return state.evaluation.waiting_total
 
 
 def survey(state: State, context: Context) -> Remainder:
     """What stays of a history, and why."""
     if not state.transcript.units:
         return Remainder()
-    view = _view(state, context)
+    decided = decided_state(state, context)
+    view = _view(decided, context)
     waiting = [] if context.policy.eager else compatible_waiting(view)
-    offers, tokens = _total(waiting, state)
+    offers, tokens = _total(waiting, decided)
     parts = {
         part
         for one in waiting
@@ -122,7 +132,7 @@ def survey(state: State, context: Context) -> Remainder:
         offer_tokens=tokens,
         interval=evaluation_interval(state, context),
         halt=_halt(state, context),
-        kept=_kept(view, parts),
+        kept=_kept(_view(state, context), view, parts),
     )
 
 
@@ -151,19 +161,28 @@ def _halt(state: State, context: Context) -> Halt:
     return "" if context.passes else "no passes"
 
 
-def _kept(view: View, waiting: Collection[int]) -> tuple[KeptResults, ...]:
-    """The results that stand as they came, by cause."""
+def _kept(view: View, decided: View, waiting: Collection[int]) -> tuple[KeptResults, ...]:
+    """The results that stand as they came, by cause; `decided`: with what takes force next."""
     found: dict[tuple[KeptCause, str], tuple[int, int]] = {}
     for position in view.transcript.results:
         edit = view.in_force.get(position)
-        if not view.is_whole(position) and (edit is None or edit.reason != TIDIED):
+        if not _stands(view, position):
             continue
-        cause = ("waiting", "") if position in waiting else _cause(view, position)
+        if not _stands(decided, position):
+            cause: tuple[KeptCause, str] = ("next", "")
+        else:
+            cause = ("waiting", "") if position in waiting else _cause(decided, position)
         results, tokens = found.get(cause, (0, 0))
         saved = 0 if edit is None else edit.saved
         found[cause] = results + 1, tokens + view.tokens_of(position) - saved
     kept = (KeptResults(*cause, *amount) for cause, amount in found.items())
     return tuple(sorted(kept, key=lambda one: (-one.tokens, one.cause, one.label)))
+
+
+def _stands(view: View, position: int) -> bool:
+    """True if a result stands as it came, or is only tidied."""
+    edit = view.in_force.get(position)
+    return view.is_whole(position) or (edit is not None and edit.reason == TIDIED)
 
 
 def _cause(view: View, position: int) -> tuple[KeptCause, str]:

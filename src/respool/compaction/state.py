@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from threading import Lock
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -381,10 +382,13 @@ class EvaluationState(Struct):
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     projected_tokens: int = 0  # of the projection after the last evaluation, estimated
     new_tokens: int = 0  # of the source since the last evaluation, estimated
+    sent_parts: int = 0  # parts that were sent before the edits of the last evaluation take force
+    is_pending: bool = False  # one is due here, and takes force at the next boundary
     epochs: int = 0  # evaluations that put edits in force
     requests: int = 0  # boundaries at which a request was sent
     account: Account = Account()
     waiting: WaitingOffers = field(default_factory=WaitingOffers)
+    waiting_total: tuple[int, int] | None = None  # their number and tokens; None: not counted yet
     cut: int = -1  # the first part that the last epoch changed; -1: there was none
     prefix_ends: list[int] = field(default_factory=list[int])  # parts before which one is cached
     unmet: UnmetLimits | None = None  # None: the last evaluation met all limits
@@ -508,6 +512,16 @@ class Prefix(Struct):
         return self.hash.hex()
 
 
+class PendingEvaluation(Struct, eq=False):
+    """The outcome of an evaluation that takes force at the next boundary, for all who need it.
+
+    Whoever comes first computes it and holds the lock meanwhile.
+    """
+
+    lock: Lock = field(default_factory=Lock)
+    outcome: State | None = None  # None: not computed yet
+
+
 class State(Struct, kw_only=True):
     """State of a fold after a number of messages."""
 
@@ -521,6 +535,7 @@ class State(Struct, kw_only=True):
     analysis: Analysis = field(default_factory=Analysis)
     rendered: RowCache = field(default_factory=RowCache)
     prefix: Prefix = field(default_factory=Prefix)
+    pending: PendingEvaluation | None = None  # of a state that others may extend, too
 
     def copy(self) -> State:
         """Return a state that can grow apart from this one."""
@@ -535,7 +550,13 @@ class State(Struct, kw_only=True):
             analysis=self.analysis.copy(),
             rendered=self.rendered.copy(),
             prefix=self.prefix.copy(),
+            pending=self.pending,
         )
+
+    def become(self, other: State) -> None:
+        """Take over all that another state has, which is not used any more."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(other, name))
 
     def share(self) -> State:
         """Return a state that reads all that this one has; neither may be extended."""

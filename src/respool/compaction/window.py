@@ -50,6 +50,11 @@ def is_due(state: State, context: Context) -> bool:
     )
 
 
+def is_over_limit(state: State, context: Context) -> bool:
+    """Return whether the projection exceeds any limit."""
+    return bool(_overflow(state, context))
+
+
 def evaluation_interval(state: State, context: Context) -> int:
     """The tokens that must be new before the next evaluation, unless a limit is exceeded."""
     policy = context.policy

@@ -301,7 +301,8 @@ def build_app(
         ORIGINALS: OriginalsEndpoint(store, store.provisional_salt),
     }
 
-    logs = log_to_all(log, _count_into(metrics, health), *([spans] if spans else []))
+    others = [log] if log is not log_nothing else []
+    logs = log_to_all(*others, metrics.count, *([spans] if spans else []))
     on_close = spans.close if spans else None
     return App(
         server,
@@ -348,16 +349,6 @@ def _open(store: SQLiteStore) -> None:
         store.salt()
     except StoreUnavailable as error:
         _log.warning("%s Until it can be, requests are sent as they came.", error)
-
-
-def _count_into(metrics: Metrics, health: HealthEndpoint) -> Log:
-    """A log that counts every request."""
-
-    def count(entry: LogEntry) -> None:
-        metrics.count(entry)
-        health.update(metrics)
-
-    return count
 
 
 def _keep_alive(

@@ -94,6 +94,7 @@ class Compactor:
         self._late: OrderedDict[str, tuple[asyncio.Future[Decision], float]] = OrderedDict()
         self._executor = Executor(options.threads, "respool")
         self._fallback_executor = Executor(2, "respool-fallback")
+        self._ahead_executor = Executor(1, "respool-ahead")
 
     async def start(self) -> None:
         """Nothing to start: threads start when they are needed."""
@@ -102,6 +103,7 @@ class Compactor:
         """Write all facts and records; decisions that still run are not needed any more."""
         self._executor.close()
         self._fallback_executor.close()
+        self._ahead_executor.close()
         await asyncio.to_thread(self._decider.close)
         if self._observer is not self._decider:
             await asyncio.to_thread(self._observer.close)
@@ -453,12 +455,16 @@ class Compactor:
             for name, value in headers
         )
         flight.reader = reader_for(flight.request.format, encoding, is_framed=is_framed)
+        pending = flight.take_pending()
         rejected, flight.rejected = flight.rejected, None  # it may hold a whole body
         if status >= 400:
             if rejected is not None:
                 self._decider.note_original_failed(flight.decision)
             return
         self._decider_of(flight).note_accepted(flight.request, flight.decision)
+        if pending is not None:
+            work = partial(self._decider_of(flight).evaluate_ahead, pending)
+            self._submit(self._ahead_executor, work).add_done_callback(_log_late_failure)
         if flight.original is not None:
             self._decider.note_accepted(flight.request, flight.original)
         if rejected is not None:
@@ -490,6 +496,7 @@ class Compactor:
         if outcome == "retried":
             return
         flight.release()
+        flight.take_pending()
         request, decision, summary = flight.request, flight.decision, flight.summary
         decider = self._decider_of(flight)
         if flight.reader is not None:
@@ -529,12 +536,16 @@ def _reason_of(error: RespoolError) -> str:
 
 def _plain_reason(decision: Decision) -> str:
     """The reason of a fallback, unless it may quote the request."""
+    if not decision.reason:
+        return ""
     words = decision.reason.partition(": ")[2]
     return "" if _fallback_code(decision) == "unreadable" else words
 
 
 def _fallback_code(decision: Decision) -> str:
     """The code of a fallback reason; the reason itself may quote a request."""
+    if not decision.reason:
+        return ""
     code = decision.reason.partition(":")[0].replace(" ", "-")
     return code if code in FALLBACK_REASONS or not code else "unreadable"
 

@@ -65,6 +65,7 @@ class Conversation(Struct):
     waiting: tuple[int, int] = (0, 0)  # offers that waited then, and their tokens
     defined_on: str = ""  # the terms whose tool definitions are recorded
     called: set[str] = field(default_factory=set[str])  # tools whose call is recorded
+    calls_read: int = 0  # calls of the last request
     recorded_until: int = 0  # the number of the store's last record whose edits are among them
 
     def new_edits(self, edits: tuple[Edit, ...], edition: int) -> tuple[Edit, ...]:

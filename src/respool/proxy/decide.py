@@ -219,6 +219,10 @@ class Decider:
         if decision.identity.prefix:
             known.lineage.note_accepted(decision.identity.prefix, latest, decision.identity.parent)
 
+    def evaluate_ahead(self, folded: FoldedRequest) -> None:
+        """Evaluate what takes force at the next request of a conversation, before it comes."""
+        self._session.evaluate_ahead(folded)
+
     def note_failed(self, decision: Decision, status: int) -> bool:
         """A projection failed by an unclear status. True: try the original.
 
@@ -430,6 +434,7 @@ class Decider:
             epochs=folded.epochs,
             results=folded.results,
             waiting=_waiting(turn.conversation, folded),
+            pending=folded if folded.is_pending else None,
             edits=folded.edits,
             edition=folded.edition,
             dropped=_dropped(folded, new),
@@ -717,7 +722,8 @@ def _new_tools(turn: Turn, folded: FoldedRequest) -> dict[str, int]:
 
 def _new_calls(known: Conversation, folded: FoldedRequest) -> tuple[str, ...]:
     """The tools that no earlier request of the conversation had called."""
-    found = _observed(lambda: tuple(folded.called_tools()))
+    since, known.calls_read = known.calls_read, folded.calls
+    found = _observed(lambda: tuple(folded.called_tools(since)))
     new = {name[:_MAX_NAME_CHARS] for name in found} - known.called
     known.called |= new
     return tuple(sorted(new))

@@ -104,6 +104,10 @@ class _Layer:
 
 def decode_body(body: bytes, encoding: str, max_bytes: int) -> bytes:
     """Decode a whole body; `encoding` is the header's value, empty for none."""
+    if not encoding:
+        if len(body) > max_bytes:
+            raise BodyTooLarge
+        return body
     decoding = _decoding(body, encoding, max_bytes)
     while True:
         try:

@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from ..edits import Edit
-from ..engine import FormatName, Repair, RepeatCell
+from ..engine import FoldedRequest, FormatName, Repair, RepeatCell
 from ..facts import BreakpointMode, Facts
 from ..store import Arm, RefetchedResult, RejectedRequest, SentRequest
 from .asgi import Headers
@@ -112,6 +112,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     epochs: int = 0
     results: int = 0  # tool results in the history
     waiting: tuple[int, int] = (0, 0)  # offers that wait until they pay, and their tokens
+    pending: FoldedRequest | None = None  # an evaluation is due that the next request needs
     edits: tuple[Edit, ...] = ()
     edition: int = 0  # the same number for the very same edits; 0: not known
     dropped: Mapping[str, str] = {}  # by place: references of what new edits removed
@@ -148,8 +149,17 @@ class InFlight(msgspec.Struct, kw_only=True):
     response: ResponseInfo = ResponseInfo()  # once it has ended
     new_edits: tuple[Edit, ...] = ()  # that no earlier request of the conversation had
 
+    def take_pending(self) -> FoldedRequest | None:
+        """The request whose evaluation is due, once."""
+        pending = self.decision.pending
+        if pending is not None:
+            self.decision = msgspec.structs.replace(self.decision, pending=None)
+        return pending
+
     def release(self) -> None:
         """Drop the bodies: the response may take minutes, and nobody needs them any more."""
+        if not self.request.headers and self.decision.body is None:
+            return  # it was done
         self.body = None
         self.request = msgspec.structs.replace(self.request, body=b"", headers=())
         self.decision = msgspec.structs.replace(self.decision, body=None, facts=NO_FACTS)

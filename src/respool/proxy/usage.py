@@ -264,7 +264,7 @@ class ResponseReader:
 
     def __init__(self, format: FormatName, encoding: str = "", *, is_framed: bool = False) -> None:
         self._paths = _PATHS[format]
-        self._decoder = LenientDecoder(encoding)
+        self._decoder = LenientDecoder(encoding) if encoding else None
         self._values = ValueScanner(_SELECTIONS[format], self._take)
         self._events: _EventStream | _FrameStream | None = (
             _FrameStream(self._values) if is_framed else None
@@ -278,12 +278,12 @@ class ResponseReader:
 
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes, as they came from the provider."""
-        for piece in self._decoder.feed(chunk):
+        for piece in (chunk,) if self._decoder is None else self._decoder.feed(chunk):
             self._read(piece)
 
     def steps(self, chunk: bytes) -> Iterator[int]:
         """Read the next bytes step by step; each step gives the decoded bytes that it read."""
-        for piece in self._decoder.feed(chunk):
+        for piece in (chunk,) if self._decoder is None else self._decoder.feed(chunk):
             self._read(piece)
             yield len(piece)
 
@@ -292,7 +292,8 @@ class ResponseReader:
 
     def close(self) -> None:
         """Drop the decoder: garbage that refers to itself may stay for long."""
-        self._decoder.close()
+        if self._decoder is not None:
+            self._decoder.close()
 
     def finish(self) -> ResponseInfo:
         """The response ends here, or is cut off."""
