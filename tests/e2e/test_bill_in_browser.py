@@ -9,6 +9,7 @@ import pytest
 
 from respool.proxy.server_options import HoldoutOptions
 from respool.store import KeepAliveEvent
+from respool.store.base import KeepAliveKind
 from tests.dashboard.support import MODEL, Dashboarded, dashboarded
 from tests.dashboard.test_bill import send
 from tests.e2e.browser import COLLIDING, FAINT, Look, Seen
@@ -24,6 +25,13 @@ SENTENCES = (
 OFF = 'in .claude/settings.json: {"permissions": {"deny": ["Browse"]}}'
 
 
+PINGS: tuple[tuple[KeepAliveKind, float], ...] = (
+    ("ping", 0.0213),
+    ("ping", 0.0187),
+    ("hit", 0.2512),
+)
+
+
 @pytest.fixture(scope="module")
 def billed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboarded]:
     """A proxy with a holdout, a tool that is never called, and pings."""
@@ -34,7 +42,7 @@ def billed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboarded]:
         for n in range(8):
             one.talk(2, name=f"job {n}", headers=(f"x-claude-code-session-id: {n}",))
         known = one.store.conversations(None)[0]
-        for kind, money in (("ping", 0.0213), ("ping", 0.0187), ("hit", 0.2512)):
+        for kind, money in PINGS:
             event = KeepAliveEvent(
                 time=time.time(),
                 owner=known.owner,
