@@ -29,10 +29,11 @@ _PAGES: Final = frozenset(
     RESULT_FEATURES["kind"].index(kind) for kind in ("read page", "run page", "other")
 )
 _CLOSING_TAG: Final = lazy_compile(r"</(\w+)>$")
-_WORD: Final = lazy_compile(r"[^\W\d_]{3}")
-# Addresses and hashes, rights of files, and pieces of escaped text
+_HASH: Final = lazy_compile(r"[0-9a-f]{7,}")
+# No letters, addresses, rights of files, drawings' paths, and pieces of escaped text
 _MEANINGLESS: Final = lazy_compile(
-    r"^(?:0x)?(?=[a-f]*\d)[0-9a-f]{6,}$|^[0-9A-F]{7,}$|^[dl-](?:[r-][w-][xsStT-]){3}$|\\"
+    r"^[\W\d_]*$|^0x[0-9a-fA-F]+$|^[dl-](?:[r-][w-][xsStT-]){3}$"
+    r"|^[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}$|\\"
 )
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
@@ -181,7 +182,8 @@ class LineNames:
         if known is None:
             own = self._own_of(line)
             spelled = self._mentions.spelled(own, self._lines[line])
-            known = [name for name in spelled if is_readable_name(name, in_prose=self._in_prose)]
+            names = [name.rstrip("\\") for name in spelled]
+            known = [name for name in names if is_readable_name(name, in_prose=self._in_prose)]
             if known and not self._is_worth(line, _size(known)):
                 known = []
             self._found[line] = known
@@ -222,9 +224,9 @@ def is_readable_name(name: str, *, in_prose: bool = False) -> bool:
     >>> [is_readable_name(name, in_prose=True) for name in ("open-source", "loom-2")]
     [False, True]
     """
-    if _WORD.search(name) is None or _MEANINGLESS.search(name) is not None:
-        return False
-    return not (in_prose and _COMPOUND.fullmatch(name))
+    if _HASH.fullmatch(name) is not None:
+        return True
+    return _MEANINGLESS.search(name) is None and not (in_prose and _COMPOUND.fullmatch(name))
 
 
 def _size(names: Sequence[str]) -> int:
