@@ -126,7 +126,7 @@ class TestText:
 
     @pytest.mark.parametrize(
         "name",
-        ["0x7f3a9c0de1", "drwxr-xr-x", "_________", "loom\\nwarp", "6H6a2m0", "_9_12_7"],
+        ["0x7f3a9c0de1", "drwxr-xr-x", "_________", "thread\\", "thread\\n", "6H6a2m0", "_9_12_7"],
     )
     def test_what_says_nothing_alone_is_not_told_as_a_name(self, name: str):
         lines = [f"{name} weave_{n} {'- ' * 40}" for n in range(3)]
@@ -156,10 +156,10 @@ class TestText:
         )
 
     def test_hashes_and_codes_are_told_as_names(self):
-        lines = [f"E0{n}277 9d53b9c{n} {'- ' * 40}" for n in range(3)]
+        lines = [f"E0{n}277 9d53b9c{n} src\\loom{n}.py {'- ' * 40}" for n in range(3)]
         left = cut(reads("/log", "\n".join(["begun", *lines])), names=[1, 2, 3])
         assert left is not None
-        assert all(f"E0{n}277, 9d53b9c{n}" in left for n in range(3))
+        assert all(f"E0{n}277, 9d53b9c{n}, src\\loom{n}.py" in left for n in range(3))
 
     def test_compound_words_of_prose_are_not_told_as_names(self):
         lines = [

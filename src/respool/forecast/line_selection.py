@@ -33,7 +33,7 @@ _HASH: Final = lazy_compile(r"[0-9a-f]{7,}")
 # No letters, addresses, rights of files, drawings' paths, and pieces of escaped text
 _MEANINGLESS: Final = lazy_compile(
     r"^[\W\d_]*$|^0x[0-9a-fA-F]+$|^[dl-](?:[r-][w-][xsStT-]){3}$"
-    r"|^[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}$|\\"
+    r"|^[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}$|\\(?:n(?![a-z]))?$"
 )
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
@@ -182,8 +182,7 @@ class LineNames:
         if known is None:
             own = self._own_of(line)
             spelled = self._mentions.spelled(own, self._lines[line])
-            names = [name.rstrip("\\") for name in spelled]
-            known = [name for name in names if is_readable_name(name, in_prose=self._in_prose)]
+            known = [name for name in spelled if is_readable_name(name, in_prose=self._in_prose)]
             if known and not self._is_worth(line, _size(known)):
                 known = []
             self._found[line] = known
@@ -192,7 +191,8 @@ class LineNames:
     def sizes(self, line: int) -> tuple[int, int]:
         """The minimum and maximum characters of its listed names; 0 if there may be none.
 
-        The longest name is always listed, and a name inside another is not repeated.
+        A name inside another is not repeated, and one that says nothing alone is left out; then
+        the minimum is too large.
         """
         own = self._own_of(line).values()
         min_chars, max_chars = max(own, default=0), sum(own)
