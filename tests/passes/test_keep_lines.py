@@ -126,7 +126,16 @@ class TestText:
 
     @pytest.mark.parametrize(
         "name",
-        ["0x7f3a9c0de1", "drwxr-xr-x", "_________", "thread\\", "thread\\n", "6H6a2m0", "_9_12_7"],
+        [
+            "0x7f3a9c0de1",
+            "drwxr-xr-x",
+            "_________",
+            "thread\\",
+            "thread\\n",
+            "6H6a2m0",
+            "329:func",
+            "_9_12_7",
+        ],
     )
     def test_what_says_nothing_alone_is_not_told_as_a_name(self, name: str):
         lines = [f"{name} weave_{n} {'- ' * 40}" for n in range(3)]

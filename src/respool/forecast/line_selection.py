@@ -30,10 +30,10 @@ _PAGES: Final = frozenset(
 )
 _CLOSING_TAG: Final = lazy_compile(r"</(\w+)>$")
 _HASH: Final = lazy_compile(r"[0-9a-f]{7,}")
-# No letters, addresses, rights of files, drawings' paths, and pieces of escaped text
+# No letters, addresses, rights of files, numbered words, drawings' paths, ends of escaped text
 _MEANINGLESS: Final = lazy_compile(
     r"^[\W\d_]*$|^0x[0-9a-fA-F]+$|^[dl-](?:[r-][w-][xsStT-]){3}$"
-    r"|^[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}$|\\(?:n(?![a-z]))?$"
+    r"|^\d+:[a-zA-Z-]+$|^[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}$|\\(?:n(?![a-z]))?$"
 )
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
@@ -223,6 +223,8 @@ def is_readable_name(name: str, *, in_prose: bool = False) -> bool:
     [True, False, False, False]
     >>> [is_readable_name(name, in_prose=True) for name in ("open-source", "loom-2")]
     [False, True]
+    >>> [is_readable_name(name) for name in ("329:func", "9d53b9c", "E0277")]
+    [False, True, True]
     """
     if _HASH.fullmatch(name) is not None:
         return True
