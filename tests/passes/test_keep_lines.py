@@ -133,7 +133,6 @@ class TestText:
             "thread\\",
             "thread\\n",
             "6H6a2m0",
-            "329:func",
             "_9_12_7",
         ],
     )
