@@ -279,6 +279,17 @@ def test_what_begins_a_statement_stays_with_its_end() -> None:
         ")",
     ]
     assert kept(text, "code", "def unweave") == ["def unweave(cloth):"]
+    value = """
+        const cloth = await weave("/threads", {
+            colour: "red",
+            warp: 4,
+            count: 9,
+            long: true,
+            wide: true,
+        });
+        const rows = cloth.rows;
+    """
+    assert kept(value, "code", "await weave") == ['const cloth = await weave("/threads", {', "});"]
 
 
 @pytest.mark.parametrize(

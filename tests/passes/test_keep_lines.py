@@ -128,11 +128,11 @@ class TestText:
         "name",
         [
             "0x7f3a9c0de1",
-            "7f3a9c0de1",
-            "FF57515F",
             "drwxr-xr-x",
             "_________",
-            "loom\\\\",
+            "thread\\",
+            "thread\\n",
+            "6H6a2m0",
             "_9_12_7",
         ],
     )
@@ -162,6 +162,12 @@ class TestText:
                 "[… 7 lines]",
             ]
         )
+
+    def test_hashes_and_codes_are_told_as_names(self):
+        lines = [f"E0{n}277 9d53b9c{n} src\\loom{n}.py {'- ' * 40}" for n in range(3)]
+        left = cut(reads("/log", "\n".join(["begun", *lines])), names=[1, 2, 3])
+        assert left is not None
+        assert all(f"E0{n}277, 9d53b9c{n}, src\\loom{n}.py" in left for n in range(3))
 
     def test_compound_words_of_prose_are_not_told_as_names(self):
         lines = [

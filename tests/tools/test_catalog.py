@@ -266,6 +266,7 @@ def test_of_two_tools_with_one_name_nothing_is_believed():
     docs = {"type": "namespace", "name": "mcp__docs", "tools": [{**READ_ONLY, "name": "look"}]}
     shop = {"type": "namespace", "name": "mcp__shop", "tools": [{**WRITING, "name": "look"}]}
     alone = tool_definitions({"tools": [docs]})
+    assert set(alone) == {"look"}  # nothing calls a namespace
     assert describe_use(use("look", {}, alone["look"])) == "read None"
     for tools in ([docs, shop], [shop, docs], [docs, shop, docs]):
         both = tool_definitions({"tools": tools})

@@ -28,10 +28,11 @@ _PAGES: Final = frozenset(
     RESULT_FEATURES["kind"].index(kind) for kind in ("read page", "run page", "other")
 )
 _CLOSING_TAG: Final = lazy_compile(r"</(\w+)>$")
-_WORD: Final = lazy_compile(r"[^\W\d_]{3}")
-# Addresses and hashes, rights of files, and pieces of escaped text
+_HASH: Final = lazy_compile(r"[0-9a-f]{7,}")
+# No letters, addresses, rights of files, numbered words, drawings' paths, ends of escaped text
 _MEANINGLESS: Final = lazy_compile(
-    r"^(?:0x)?(?=[a-f]*\d)[0-9a-f]{6,}$|^[0-9A-F]{7,}$|^[dl-](?:[r-][w-][xsStT-]){3}$|\\"
+    r"^[\W\d_]*$|^0x[0-9a-fA-F]+$|^[dl-](?:[r-][w-][xsStT-]){3}$"
+    r"|^\d+:[a-zA-Z-]+$|^[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}$|\\(?:n(?![a-z]))?$"
 )
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
@@ -189,7 +190,8 @@ class LineNames:
     def sizes(self, line: int) -> tuple[int, int]:
         """The minimum and maximum characters of its listed names; 0 if there may be none.
 
-        The longest name is always listed, and a name inside another is not repeated.
+        A name inside another is not repeated, and one that says nothing alone is left out; then
+        the minimum is too large.
         """
         own = self._own_of(line).values()
         min_chars, max_chars = max(own, default=0), sum(own)
@@ -220,10 +222,12 @@ def is_readable_name(name: str, *, in_prose: bool = False) -> bool:
     [True, False, False, False]
     >>> [is_readable_name(name, in_prose=True) for name in ("open-source", "loom-2")]
     [False, True]
+    >>> [is_readable_name(name) for name in ("329:func", "9d53b9c", "E0277")]
+    [False, True, True]
     """
-    if _WORD.search(name) is None or _MEANINGLESS.search(name) is not None:
-        return False
-    return not (in_prose and _COMPOUND.fullmatch(name))
+    if _HASH.fullmatch(name) is not None:
+        return True
+    return _MEANINGLESS.search(name) is None and not (in_prose and _COMPOUND.fullmatch(name))
 
 
 def _size(names: Sequence[str]) -> int:

@@ -45,6 +45,7 @@ _DEFINITION: Final = lazy_compile(
     r"(?:def|class|func|fn|function|interface|type|struct|enum|trait|impl|module|mod|namespace"
     r"|const|let|var|val|describe|it|test|record|object|protocol|extension)\b"
 )
+_VALUE: Final = lazy_compile(r"(?:(?:export|declare)\s+)*(?:const|let|var|val)\b")
 _LABEL: Final = lazy_compile(r"(?:case\b[^()]*(?:\([^()]*\)[^()]*)*|default\s*):")  # of a switch
 _CLOSER: Final = lazy_compile(r"[)\]}]+[,;)\]}]*\s*$")
 _HEADING: Final = lazy_compile(r"(#{1,6})\s+\S|={3,}\s*\S.*=|-{3,}\s*\S.*-$")
@@ -275,7 +276,9 @@ class _Scan:
         covered = {*heads, *tail, *(at for one in inner for at in lines_of(one))}
         rest = [at for at in range(first, end) if at not in covered]  # blank lines
         alone = _CONTROL.match(self.starts[first]) is None
-        if alone and not self._is_definition(first):  # its end belongs to its beginning
+        is_value = _VALUE.match(self.starts[first]) is not None
+        if alone and (is_value or not self._is_definition(first)):
+            # Its end belongs to its beginning.
             heads += [at for at in tail if self.indents[at] != _BLANK]
         rest += [at for at in tail if at not in heads]
         return TextBlock(tuple(heads), tuple(inner), tuple(rest), alone)

@@ -45,7 +45,7 @@ def _named_definitions(tool: JSON) -> Iterator[tuple[str, Object]]:
         if isinstance(holder.get(key), dict):
             yield from _named_definitions(holder[key])
     name = holder.get("name")
-    if isinstance(name, str):
+    if isinstance(name, str) and not isinstance(holder.get("tools"), list):  # no namespace
         yield name, holder
 
 

@@ -69,5 +69,8 @@ def _keep_alive(total: KeepAliveTotal) -> Iterator[str]:
 
 
 def _money(part: float, whole: float) -> str:
-    share = f" ({100 * part / whole:.0f} % of the bill)" if whole else ""
-    return f"{format_dollars(part)}{share}"
+    if not whole:
+        return format_dollars(part)
+    percent = 100 * part / whole
+    share = f"{percent:.0f} %" if percent >= 1 or not part else "less than 1 %"
+    return f"{format_dollars(part)} ({share} of the bill)"

@@ -4,7 +4,7 @@ let drawnBill = "";
 const SHOWN_TOOLS = 20;
 
 function unusedTools(tools) {
-  const columns = [["Tool", "name"], ["Agent"], ["Tokens"], ["Requests"], ["Switched off by", "name"]];
+  const columns = [["Tool", "name"], ["Agent", "name"], ["Tokens"], ["Requests"], ["Switched off by", "words"]];
   const rows = tools.slice(0, SHOWN_TOOLS).map((tool) => [
     short(tool.name, 60),
     tool.agent || "unknown",
@@ -23,7 +23,7 @@ function drawBill(found) {
   refill(
     byId("rest"),
     found.sentences.length
-      ? found.sentences.map((text) => element("p", {}, text))
+      ? found.sentences.map((text) => element("p", {}, text.replaceAll(" %", `${SPACE}%`)))
       : element("p", { class: "hint" }, "No request in that time."),
     found.sentences.length && !found.bill.tools_known
       ? note("No tool definition is recorded in that time, so it is not known which ones were never called.")

@@ -4,8 +4,8 @@ let drawnEvidence = "";
 const GROUPS = { "held-out": "Held out", compacted: "Compacted", a: "Group A", b: "Group B" };
 
 function measured(one, value) {
-  if (one.measure !== "cost") return value.toFixed(2);
-  return value < 0 ? `−${dollars(-value)}` : dollars(value);
+  if (one.measure === "cost") return dollars(value);
+  return value < 0 ? `−${number(-value, 2)}` : number(value, 2);
 }
 
 function comparisonTable(found) {
