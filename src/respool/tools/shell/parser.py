@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from threading import local
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -18,18 +16,15 @@ from msgspec.structs import replace
 
 from ...regex import lazy_compile
 from ..paths import is_absolute, normalize
+from .syntax import UnreadableCommand, parse_shell
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node, Tree
+    from tree_sitter import Node
 
 UNKNOWN_FOLDER: Final = "?"  # the folder after a `cd` to an unknown place
 MAX_COMMAND_BYTES: Final = 65_536  # maximum length of a parsed command
 MAX_NESTING: Final = 60  # levels of nesting
 MAX_COMMANDS: Final = 400  # simple commands in one text, with loops unrolled
-
-
-class UnreadableCommand(ValueError):
-    """The text is not a shell command, or is too large to parse."""
 
 
 class ShellWord(Struct, frozen=True, gc=False):
@@ -107,26 +102,6 @@ def join_words(words: Sequence[ShellWord]) -> ShellWord:
     whole = join_quoted(words)
     glob = any(word.glob or word.text == "{" for word in words)
     return ShellWord(whole.text, whole.certain, glob)
-
-
-_PARSERS = local()  # one per thread: parsers are not thread-safe
-
-
-def parse_tree(data: bytes) -> Tree:
-    """The syntax tree of a text, with error nodes where it is not shell."""
-    if not hasattr(_PARSERS, "parse"):
-        from tree_sitter import Parser
-
-        _PARSERS.parse = Parser(_language()).parse
-    return _PARSERS.parse(data)
-
-
-@cache
-def _language() -> Language:
-    import tree_sitter_bash
-    from tree_sitter import Language
-
-    return Language(tree_sitter_bash.language())
 
 
 _ESCAPE = lazy_compile(r"\\(\n|.)", re.DOTALL)
@@ -240,11 +215,8 @@ def parse_command(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
     data = text.encode("utf-8", "surrogatepass")
     if len(data) > MAX_COMMAND_BYTES or data.count(b"<<") > MAX_HEREDOCS:
         raise UnreadableCommand("it is too long")
-    root = parse_tree(data).root_node
-    if root.has_error:
-        raise UnreadableCommand("it is not valid shell")
     walker = _Walker(cwd)
-    walker.block(root.named_children)
+    walker.block(parse_shell(data).named_children)
     return tuple(walker.pipelines)
 
 
@@ -487,10 +459,8 @@ class _Walker(WordExpander):
             if one.type == "command_substitution":
                 self.hide(one.named_children)
         for found in _BACKTICKS.finditer(text) if "`" in text else ():
-            root = parse_tree((found[1] or "").encode("utf-8", "surrogatepass")).root_node
-            if root.has_error:
-                raise UnreadableCommand("the text in backticks is not valid shell")
-            self.hide(root.named_children)
+            script = (found[1] or "").encode("utf-8", "surrogatepass")
+            self.hide(parse_shell(script).named_children)
 
     def _pipe_on(self, node: Node) -> None:
         """Add the stages after a here-document to the command it feeds."""
