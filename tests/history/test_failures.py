@@ -140,7 +140,8 @@ WORDS = sorted(
         "error TS1", "x.go:1:2: y", "x.rb:3:in `z' (v)", "thread 'main' panicked at", "make: ***",
         "*** [all] error 1", "command failed", "command not found", "build failed", "CONFLICT (",
         "automatic merge failed", "undefined reference to", "err! x", "killed", ": line 7: 12 ",
-        "timed out after 3", "assertion x failed", "ValueError: no", "exited", "npm ERR!", "2 passed",
+        "timed out after 3", "assertion x failed", "ValueError: no", "exited", "npm ERR!",
+        "2 passed",
         "× no solution", "✗ one", "FAIL: two", "not ok 3", "fail code 2",
         "** BUILD FAILED **", ":",
     }
