@@ -35,6 +35,7 @@ REASONS: tuple[str, ...] = get_args(Reason)  # never renamed; REASON_SPECS descr
 FOLDED = "folded"  # the reason of edits that put a summary of several exchanges in one's place
 UNLIKELY_NEEDED = "unlikely_needed"  # the reason of edits that keep the lines that may be needed
 ADVISED = "advised"  # the reason of edits that add advice; they are counted apart from savings
+SUPERSEDED = "superseded"  # the reason of drops of files that were wholly written again
 OVERWRITTEN = "overwritten"  # the reason of drops of writes of which no line is left
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 

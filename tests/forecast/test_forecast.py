@@ -486,6 +486,22 @@ class TestRisk:
 
         assert self.of(left(some)) <= self.of(left(some | more)) + 1e-12
 
+    @pytest.mark.parametrize(
+        ("lines", "is_capped"), [(1, False), (2, False), (60, True), (400, True)]
+    )
+    def test_a_file_written_again_is_seldom_missed(self, lines: int, is_capped: bool):
+        text = "\n".join(f"    value_{n} = weave_{n}(thread)" for n in range(lines))
+        written = Turn("Write", {"file_path": "/loom.py", "content": text}, "written")
+        history = history_of(written, OTHER, OTHER)
+        superseded, other = (
+            estimate_risk(
+                Offer("drop", DropExchange(0, HERE, reason, "", 1)), history, history.mentions
+            )
+            for reason in ("superseded", "resolved_error")
+        )
+        assert superseded == (0.1 if is_capped else other)
+        assert 0 < superseded <= other
+
     def test_what_is_not_known_is_no_risk(self):
         assert line_risks(1, self.history, Mentions()) == []
         assert estimate_risk(Offer("trim", replaced("")), self.history, Mentions()) == 0

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ..edits import (
     OVERWRITTEN,
+    SUPERSEDED,
     TIDIED,
     UNLIKELY_NEEDED,
     DropExchange,
@@ -60,6 +61,9 @@ _RESULT_NUMBERS: Final = {name: number for number, name in enumerate(RESULT_FEAT
 _LINE_NUMBERS: Final = {f"line: {name}": number for number, name in enumerate(LINE_FEATURES)}
 _OVERWRITTEN_RISK: Final = 0.01  # the same of a write of which no line is left
 _REASONING_RISK: Final = 0.012  # turns that miss something of one unit's reasoning
+# The most of a write of a file that was wholly written again: 2 of 31 such drops were needed, and
+# the rates of the lines add up to several times that.
+_MAX_SUPERSEDED_RISK: Final = 0.1
 
 
 class Pair(Struct, frozen=True):
@@ -373,7 +377,8 @@ class RiskEstimator:
         if isinstance(edit, DropExchange):
             exchange = self._history.exchanges[edit.exchange]
             gone = [exchange.call] if exchange.result is None else [exchange.call, exchange.result]
-            return sum(self._part(part, "") for part in gone)
+            risk = sum(self._part(part, "") for part in gone)
+            return min(risk, _MAX_SUPERSEDED_RISK) if edit.reason == SUPERSEDED else risk
         return 0.0
 
     def _part(self, position: int, text: str) -> float:

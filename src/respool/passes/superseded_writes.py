@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..edits import DropExchange, Offer, exchange_closure
+from ..edits import SUPERSEDED, DropExchange, Offer, exchange_closure
 from ..history.failures import is_failed_call
 from ..policy import Policy
 from ..providers.bound_reasoning import binding_of
@@ -58,7 +58,7 @@ def _offers(view: View, exchange: Exchange, offered: set[int], min_chars: int) -
         DropExchange(
             exchange=exchange.ordinal,
             ref=call.ref,
-            reason="superseded",
+            reason=SUPERSEDED,
             evidence=evidence,
             saved=saved,
         ),
