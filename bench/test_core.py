@@ -30,9 +30,9 @@ POLICIES = {"default": EXACT, "at once": AT_ONCE}
 EVERY = respool.Policy(counter="o200k", passes=pass_names(), trim_on_arrival=True)
 # What a history that was never seen may cost next to counting it once. It should be 1.5. The
 # forecast looks at each line of a result whenever its age has doubled, at every evaluation of the
-# whole history, in Python, and counts what it would keep; counting once is native and takes 25 ms.
-# 29 to 39 were measured; what is remembered makes all later requests quick.
-COLD = 60.0
+# whole history, in Python; counting once is native and takes 25 ms. 31 to 45 were measured in
+# processor time on a busy machine; what is remembered makes all later requests quick.
+COLD = 52.0
 # What a compaction may take next to its body, at most. It should be 6. Without forecasts and
 # offers that wait it is 4.5, most of it the texts themselves, two bytes a character where one of
 # them is wide. The index of words takes 2, offers' texts 1.3, holes between arrays that grew .6.

@@ -12,8 +12,8 @@ from bench.test_core import say
 
 pytestmark = pytest.mark.bench
 
-# Each round has 250 requests: a long conversation, a fork of it that goes on beside it, and short
-# ones that start anew. No two rounds have a text in common.
+# Each round has 250 requests: a long conversation, a fork of it that goes on beside it, and nine
+# short ones that start anew; 440 conversations in all. No two rounds have a text in common.
 REQUESTS = """
 import gc
 from pathlib import Path

@@ -59,7 +59,7 @@ _LINES: Final = 0x5DEECE66D1234567  # separates the hash of a line from that of 
 _RESULT_BYTES, _TEXT_BYTES, _MENTION_BYTES, _IDENTIFIER_BYTES = 900, 6, 800, 250
 _WITH_ITS_NAMES: Final = bytes((0, NAME_REMOVED)) + bytes(254)
 _MAX_CALLS: Final = 512  # calls with a cached count of removed lines
-_MAX_SPLIT_CHARS: Final = 400_000  # of results whose lines are held during an evaluation
+_MAX_SPLIT_CHARS: Final = 120_000  # of results whose lines are held during an evaluation
 _MAX_IDENTIFIERS: Final = 4_096  # identifiers cached with their words
 
 

@@ -20,7 +20,7 @@ from ..regex import lazy_compile
 Layout = Literal["code", "prose", "diff", "hits", "rows"]
 
 _SMALL: Final = 4  # lines that stay or go together, if nothing divides them
-_MAX_CACHED_LINES: Final = 60_000  # of texts whose blocks are kept, some fifty bytes each
+_MAX_CACHED_LINES: Final = 12_000  # of texts whose blocks are kept, some fifty bytes each
 _MAX_DEPTH: Final = 8  # of blocks inside blocks
 _MAX_GLUED: Final = 40  # lines of one doc comment
 _MAX_SIGNATURE: Final = 12  # lines of a definition before its body
