@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import respool.compaction.fold
+import respool.compaction.head
 import respool.engine
 from respool.compaction.evaluation import evaluate
 from respool.compaction.fold import initial_prefix, is_consistent
