@@ -479,7 +479,7 @@ def test_no_decoder_is_left_to_the_garbage_collector() -> None:
     gc.disable()
     try:
         whole, broken = ResponseReader("anthropic", "gzip"), ResponseReader("anthropic", "gzip")
-        held = [weakref.ref(one._decoder._decoder) for one in (whole, broken)]  # pyright: ignore[reportArgumentType]
+        held = [weakref.ref(one._decoder._decoder) for one in (whole, broken)]  # pyright: ignore[reportArgumentType, reportOptionalMemberAccess]
         whole.feed(gzip.compress(stream("anthropic")))
         broken.feed(b"no gzip")
         assert whole.finish().usage is not None
