@@ -88,7 +88,7 @@ class RunSearch(ctypes.Structure):
     """A search for the next run of lines that an earlier part has."""
 
     _fields_: ClassVar = [
-        ("lines", ctypes.c_char_p),
+        ("lines", ctypes.c_void_p),
         ("count", ctypes.c_size_t),
         ("at", ctypes.c_size_t),
         ("end", ctypes.c_size_t),
@@ -100,7 +100,7 @@ class RunSearch(ctypes.Structure):
     ]
 
 
-_LINE_BYTES: Final = 12  # of a parsed line
+_LINE_NUMBERS: Final = 3  # of 32 bits, of a parsed line
 _POINTER: Final = ctypes.c_void_p
 _SIZE: Final = ctypes.c_size_t
 _TEXT: Final = (ctypes.c_char_p, ctypes.c_size_t)
@@ -391,20 +391,18 @@ class NativeLines:
             )
         )
 
-    def parse(self, text: str) -> bytes:
+    def parse(self, text: str) -> array[int]:
         """The lines of a text, as a search needs them."""
         data, count = encode_text(text), text.count("\n") + 1
-        lines = ctypes.create_string_buffer(_LINE_BYTES * count)
+        lines = array("I", bytes(4 * _LINE_NUMBERS * count))
         _check(
-            self._library.respool_lines_parse(
-                self._handle, data, len(data), ctypes.addressof(lines), count
-            )
+            self._library.respool_lines_parse(self._handle, data, len(data), _address(lines), count)
         )
-        return lines.raw
+        return lines
 
     def next_run(
         self,
-        lines: bytes,
+        lines: array[int],
         at: int,
         end: int,
         *,
@@ -421,8 +419,8 @@ class NativeLines:
         """
         verdicts = array("I", [number for one in min_lines.items() for number in one])
         search = RunSearch(
-            lines=lines,
-            count=len(lines) // _LINE_BYTES,
+            lines=_address(lines),
+            count=len(lines) // _LINE_NUMBERS,
             at=at,
             end=end,
             verdicts=_address(verdicts),
