@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy report docs fmt clean
+.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy native fuzz-native report docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,9 @@ UV_VERSION := 0.13.7
 CORPUS ?= ../shared/corpus
 CASES ?= 20000
 PROCESSES ?= 1
+FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 1
+NATIVE_TARGET ?= $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 
 # The first Python that is new enough; `make PYTHON=/path/to/python` chooses another one.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -88,6 +91,22 @@ report: $(VENV)/.dev $(PEERS)/headroom/.installed ## false drops and cost, with 
 	-@$(MAKE) --no-print-directory $(PEER_FRAMEWORKS:%=$(FRAMEWORKS)/%/.installed)
 	$(PY) -m bench.report "$(CORPUS)"
 
+native: ## the optional accelerator, for this checkout (needs cargo; no downloads)
+	@command -v cargo >/dev/null || { \
+		echo "The accelerator needs Rust: https://rustup.rs, or your system's rust package" >&2; exit 2; }
+	cargo build --release --offline --manifest-path native/Cargo.toml
+	@mkdir -p src/respool/native
+	@for name in librespool_native.so librespool_native.dylib respool_native.dll; do \
+		test ! -f native/target/release/$$name || \
+			{ cp -f native/target/release/$$name src/respool/native/.$$name && \
+			mv -f src/respool/native/.$$name src/respool/native/$$name && \
+			echo "src/respool/native/$$name"; }; done
+
+fuzz-native: ## hostile texts through the accelerator under a sanitizer (FUZZ_SECONDS=60, FUZZ_SEED=1)
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo run --profile fuzz --offline --target $(NATIVE_TARGET) \
+		--manifest-path native/Cargo.toml --target-dir native/target/sanitized --bin fuzz -- \
+		$(FUZZ_SECONDS) $(FUZZ_SEED)
+
 docs: $(VENV)/.docs ## the documentation as a site, its reference generated from the code
 	$(PY) -m docs.generate
 	$(PY) -m bench.results
@@ -100,7 +119,7 @@ fmt: $(VENV)/.dev ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix $(CODE)
 
 clean: ## remove all that make made
-	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist native/target src/respool/native
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.uv:

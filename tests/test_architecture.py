@@ -29,8 +29,8 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors pauses plugins regex transcript",
-        "line_search model_names",
+        "errors accelerator pauses plugins regex transcript",
+        "line_search model_names native_library",
         "wire",
         "media",
         "edits facts markers tokens tools",
@@ -73,12 +73,15 @@ KNOWS_ONLY = {
 LATE = {
     ("policy", "passes"),  # a policy names passes, and passes read the policy
     ("wire", "providers"),  # a format is its provider's, and whoever asks for one needs them all
+    ("accelerator", "native_library"),  # ctypes is slow to import, and needed with a library only
     ("policy", "config"),  # Policy.load is where people look for it, and reading files is I/O
 }
 # Who may reach outside: all others are the core.
 EDGE = {"agents", "aio", "cli", "config", "dashboard", "mcp_server", "pages", "proxy", "replay"}
 EDGE |= {"hooks", "integrations", "sessions", "store"}
 MAY = {
+    ("accelerator", "os"),  # one variable of the process, which changes no projection
+    ("accelerator", "pathlib"),  # a library is a file
     ("engine", "secrets"),  # the memo's keys are this process's own, and never leave it
     ("pricing", "datetime"),  # prices are listed by the day
 }

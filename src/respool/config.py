@@ -21,6 +21,7 @@ from .tools import TOOL_KEYS, Tool, Tools
 
 PREFIX: Final = "RESPOOL_"
 PRESET: Final = "preset"  # a key beside the settings: it sets all that the preset sets
+NATIVE: Final = "RESPOOL_NATIVE"  # of the process: it changes no projection
 STORE: Final = "RESPOOL_STORE"  # these three belong to the store, not to a policy
 STORE_DAYS: Final = "RESPOOL_STORE_DAYS"
 STORE_MEGABYTES: Final = "RESPOOL_STORE_MEGABYTES"
@@ -30,7 +31,7 @@ _FILE_NAMES = ("pyproject.toml", "respool.toml")  # the later one wins
 _KEYS = (PRESET, *NAMES)
 _SETTING_BY_VARIABLE = {setting.variable: setting.name for setting in SETTINGS if setting.variable}
 _PRESET_VARIABLE = f"{PREFIX}{PRESET.upper()}"
-_OTHER_VARIABLES = (STORE, STORE_DAYS, STORE_MEGABYTES, TOKEN)
+_OTHER_VARIABLES = (NATIVE, STORE, STORE_DAYS, STORE_MEGABYTES, TOKEN)
 _WORDS_FOR_NONE = {  # TOML has no null
     "cap_chars": {"unlimited": None},
     "budget": {"unlimited": None},

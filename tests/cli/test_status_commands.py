@@ -596,7 +596,16 @@ class TestDoctor:
         assert (code, text.exit_code) == (0, 0)
         assert [one for one in checks if one["level"] != "ok"] == []
         assert {one["check"] for one in checks} == {
-            *("python", "extra serve", "extra mcp", "store", "settings", "variables", "proxy"),
+            *(
+                "python",
+                "extra serve",
+                "extra mcp",
+                "accelerator",
+                "store",
+                "settings",
+                "variables",
+                "proxy",
+            ),
             *("claude", "mcp"),
         }
         assert "valid: " in text.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +25,7 @@ from respool.markers import OmissionMarker
 from respool.tools import Tool, Tools
 from respool.transcript import Exchange, Part, Ref
 from tests.effort import examples
+from tests.support.native_library import accelerated
 
 TOOLS_THAT_WRITE = (
     Tool("put", kind="write", writes="path", replaces=True),
@@ -37,6 +39,13 @@ TOOLS = Tools(
         Tool("go", kind="run"),
     ]
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def in_python() -> Iterator[None]:
+    """The index whose places can be looked at; the accelerator's has none."""
+    with accelerated(False):
+        yield
 
 
 class Story:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import click
 from msgspec import Struct
 
+from ..accelerator import VARIABLE, find_accelerator
 from ..config import PREFIX
 from ..errors import PolicyError, RespoolError
 from ..plugins import installed_version
@@ -71,8 +72,9 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 def doctor(url: str, store_file: str | None, as_json: bool) -> None:
     """Check the installation, and say what to do about what is broken.
 
-    Looks at Python and extras, the store, settings files and variables, the proxy, the known
-    agents with their own settings, and MCP. Changes nothing. Exit status 1 if something is broken.
+    Looks at Python, extras and the accelerator, the store, settings files and variables, the
+    proxy, the known agents with their own settings, and MCP. Changes nothing. Exit status 1 if
+    something is broken.
     """
     token = os.environ.get("RESPOOL_TOKEN") or None
     answers: dict[str, ProxyHealth] = {}
@@ -145,6 +147,16 @@ def _check_extras(_around: Surroundings) -> Iterator[Finding]:
             )
         else:
             yield Finding(f"extra {extra}", "ok", "installed")
+
+
+def _check_accelerator(around: Surroundings) -> Iterator[Finding]:
+    """The native library that makes the forecast faster."""
+    status = find_accelerator(around.environ.get(VARIABLE, ""))
+    if status.library is None:
+        advice = "Projections are the same, only slower: respool docs install."
+        yield Finding("accelerator", "note", f"Not in use: {status.detail}", advice)
+    else:
+        yield Finding("accelerator", "ok", f"in use: {status.detail}")
 
 
 def _check_store(around: Surroundings) -> Iterator[Finding]:
@@ -395,6 +407,7 @@ def _check_mcp(around: Surroundings) -> Iterator[Finding]:
 _CHECKS: Final[tuple[Check, ...]] = (
     _check_python,
     _check_extras,
+    _check_accelerator,
     _check_store,
     _check_settings,
     _check_variables,

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from msgspec.structs import replace
 
 from ..edits import TIDIED, Offer, Replace, touched_parts
-from ..forecast.mentions import Mentions
+from ..forecast.native_mentions import make_mentions
 from ..history.ledger import Ledger
 from ..history.refetches import Refetch, RepeatedRequest, VisibleHistory, find_repeated_request
 from ..passes import OPT_IN, PASSES, Pass
@@ -332,7 +332,7 @@ def updated_mentions(state: State, context: Context) -> Generator[None]:
             yield
             analysis.mentions.forget_lines()
             return
-    analysis.mentions = Mentions()
+    analysis.mentions = make_mentions()
     with analysis.mentions.lock:
         analysis.mentions.extend(units, parts, 0)
         yield

@@ -27,6 +27,7 @@ from ..edits import (
 )
 from ..facts import BreakpointMode, Facts
 from ..forecast.mentions import Mentions
+from ..forecast.native_mentions import make_mentions
 from ..history.ledger import Ledger
 from ..history.refetches import Refetch, RepeatedRequest
 from ..limits import HeldMedia, LimitKind, RequestLimits, limits_for
@@ -483,7 +484,7 @@ class Analysis(Struct):
 
     ledger: Ledger = field(default_factory=Ledger)
     ledger_exchanges: int = 0  # exchanges of this state in the ledger
-    mentions: Mentions = field(default_factory=Mentions)
+    mentions: Mentions = field(default_factory=make_mentions)
     mentioned_units: int = 0  # units of this state in the mentions
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
     references: dict[int, str] = field(default_factory=dict[int, str])  # of results, by text hash

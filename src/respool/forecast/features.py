@@ -83,21 +83,18 @@ MIXED_FEATURES: Final = (
     *("own lines", "own names", "failed"),
 )
 _MIXED: Final = tuple(map(list(RESULT_FEATURES).index, MIXED_FEATURES))
-ONLY_HERE: Final = 3  # a value of "own"
 _DIFF: Final = RESULT_FEATURES["kind"].index("read diff")
 _PATCHED: Final = 2  # a value of "edits"
 DEFINITION: Final = FORMS.index("definition")
 
 _AGES, _LINES, _TAKEN = (0, 1, 2, 4, 8, 16, 32, 64), (5, 20, 60, 200, 600), (0, 1, 2, 4)
 _LAST, _EDITED, _REQUESTS = (1, 4, 9, 20), (2, 6, 15), (8, 16, 32, 64, 128)
-_ANY, _OWN, _NAMES = (3, 10, 30), (0.1, 0.3, 0.6, 0.9), (0, 3, 12, 40)
+_ANY = (3, 10, 30)
 _REUSE = (0, 0.05, 0.1, 0.2, 0.4)
 _RECENT, _LATEST = (0, 2, 4), 10  # edits among the latest calls
 _NEAR = (0, 2, 5, 12, 30)
 # Bin by distance.
 _STEPS: Final = bytes(1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2))
-_OWN_BINS: Final = tuple(bins[0] for bins in UNIQUE_BINS)
-_NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in UNIQUE_BINS)
 _TEST = lazy_compile(r"(?:^|[/_.-])(?:tests?|specs?|e2e|fixtures?)(?:[/_.-]|$)", re.IGNORECASE)
 _PROSE = lazy_compile(r"\.(?:md|mdx|txt|rst|adoc|html?)$", re.IGNORECASE)
 _SETTINGS = lazy_compile(
@@ -137,14 +134,6 @@ class LineBins(Struct, frozen=True):
     def places(self) -> bytes:
         """The place of each line: beginning, end, or between."""
         return _places(len(self.formats))
-
-
-def _unique_bins(owned: Sequence[int]) -> tuple[int, int]:
-    """The share of a result that occurs nowhere else: lines, and names."""
-    own = [_OWN_BINS[one] for one in owned]
-    share = own.count(ONLY_HERE) / max(1, len(own) - own.count(0))
-    names = sum([_NAME_BINS[one] for one in owned])
-    return bisect_left(_OWN, share), bisect_left(_NAMES, names)
 
 
 class ResultFeatures(Struct, frozen=True, dict=True):
@@ -250,18 +239,17 @@ def result_features(
 
 def _mention_bins(words: ResultWords, mentions: Mentions, now: int) -> tuple[int, int]:
     """The number and age of the calls that used something from it."""
-    units = mentions.mentions_of(words).units
-    last = 1 + bisect_left(_LAST, now - units[-1]) if units else 0
-    return bisect_left(_TAKEN, len(units)), last
+    count, last_use = mentions.uses_of(words)
+    last = 1 + bisect_left(_LAST, now - last_use) if count else 0
+    return bisect_left(_TAKEN, count), last
 
 
 def _current_state(words: ResultWords, mentions: Mentions) -> ResultState:
     """The state of a result, brought up to date."""
     owned, changed = mentions.owned(words)
-    taken = mentions.mentions_of(words)
-    stamp = len(taken.calls), len(taken.talk)
+    stamp = mentions.stamp_of(words)
     if changed:
-        owned.unique_bins = _unique_bins(mentions.word_index.codes_of(words))
+        owned.unique_bins = mentions.unique_bins_of(words)
     if changed or owned.stamp != stamp:
         owned.version += 1
         owned.stamp = stamp
@@ -270,14 +258,10 @@ def _current_state(words: ResultWords, mentions: Mentions) -> ResultState:
 
 def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
     """The bins of a result's lines."""
-    codes, taken, total = (
-        mentions.word_index.codes_of(words),
-        mentions.mentions_of(words),
-        words.lines,
-    )
+    codes, (calls, talk) = mentions.codes_of(words), mentions.used_lines_of(words)
     mentioned_lines = [line for line, code in enumerate(codes) if WAS_MENTIONED[code]]
     used, mentioned, talked = (
-        _distance_bins(one, total) for one in (taken.calls, mentioned_lines, taken.talk)
+        _distance_bins(one, words.lines) for one in (calls, mentioned_lines, talk)
     )
     return LineBins(
         unique=codes,

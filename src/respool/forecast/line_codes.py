@@ -54,6 +54,10 @@ UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZ
 HAS_NAMES: Final = bytes(  # by line code
     bool(names or paths or figures) for _, names, paths, figures, _, _, _ in UNIQUE_BINS
 )
+ONLY_HERE: Final = 3  # a bin of the line itself
+_OWN_BINS: Final = tuple(bins[0] for bins in UNIQUE_BINS)
+_NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in UNIQUE_BINS)
+_OWN, _NAMES = (0.1, 0.3, 0.6, 0.9), (0, 3, 12, 40)
 WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
 # What one bin of each feature adds to a line code.
 _WORTH: Final = tuple(prod(_SIZES[at + 1 :]) for at in range(7))
@@ -67,6 +71,14 @@ _MAX_CACHED_LINES: Final = 30_000  # lines
 LINE_REMOVED, NAME_REMOVED = 1, 2  # missing from a shorter text
 _WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
 _MAX_TEXTS: Final = 5  # replacement texts stored per result
+
+
+def unique_bins(codes: Sequence[int]) -> tuple[int, int]:
+    """The share of a result that occurs nowhere else: lines, and names, in bins."""
+    own = [_OWN_BINS[one] for one in codes]
+    share = own.count(ONLY_HERE) / max(1, len(own) - own.count(0))
+    names = sum([_NAME_BINS[one] for one in codes])
+    return bisect_left(_OWN, share), bisect_left(_NAMES, names)
 
 
 def encode_format(line: str, whole: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, get_args
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from .line_codes import HAS_NAMES, LINE_FORMATS
 from .line_parts import SplitText
 from .mentions import Mentions
 from .model import Forecast
+from .native_mentions import NativeMentions
 from .text_blocks import Layout, keep_blocks, text_blocks
 
 _TOKEN: Final = 4  # approximate characters
@@ -57,6 +58,8 @@ _LAYOUTS: Final[dict[str, Layout]] = {  # by kind of result; else as code
     "run other": "rows",
     "other": "prose",
 }
+# By layout: its number in native/src/lib.rs.
+_LAYOUT_NUMBERS: Final = {layout: number for number, layout in enumerate(get_args(Layout))}
 
 
 class SelectedLines(Struct, frozen=True):
@@ -88,6 +91,10 @@ def select_lines(
 
     Lines removed by an earlier cut stay removed, and carry no more risk.
     """
+    if isinstance(mentions, NativeMentions):
+        return _select_natively(
+            text, found, expected, mentions, rate=rate, named=named, gone_before=gone_before
+        )
     split = mentions.split(text)
     lines = split.lines
     stays = _fixed_lines(split, found, gone_before)
@@ -125,6 +132,41 @@ def select_lines(
     return SelectedLines("\n".join(pieces), removed, all, risk, split.unit)
 
 
+def _select_natively(
+    text: str,
+    found: ResultFeatures,
+    expected: Forecast,
+    mentions: NativeMentions,
+    *,
+    rate: float,
+    named: bool,
+    gone_before: Collection[int],
+) -> SelectedLines | None:
+    (head, note), kind = mentions.split(text).frame, found.bins[0]
+    flags = bytearray(found.words.lines if gone_before else 0)
+    for line in gone_before:
+        flags[line] = 1
+    cut = mentions.select_lines(
+        found.words,
+        text,
+        whole=expected.whole,
+        names=expected.names,
+        gone_before=bytes(flags),
+        rate=rate,
+        head_lines=head,
+        note_lines=note,
+        layout=_LAYOUT_NUMBERS[_LAYOUTS.get(RESULT_FEATURES["kind"][kind], "code")],
+        lists_names=named,
+        keeps_outline=kind == _CODE,
+        is_run=kind in _RUNS,
+        in_prose=kind in _PAGES,
+    )
+    if cut is None:
+        return None
+    unit = "parts" if cut.are_parts else "lines"
+    return SelectedLines(cut.text, cut.removed, cut.total, cut.risk, unit)
+
+
 def _range_risk(
     expected: Forecast,
     *,
@@ -135,7 +177,7 @@ def _range_risk(
 ) -> float:
     """The risk of removing these lines when some of their names are listed."""
     risk = sum(expected.whole[start:end]) + sum(expected.names[start:end])
-    risk -= sum(expected.names[line] for line in listed)
+    risk -= sum(expected.names[line] for line in sorted(listed))  # floats: their order counts
     for line in range(start, end) if gone_before else ():
         if line in gone_before:
             risk -= expected.whole[line] + (0 if line in listed else expected.names[line])

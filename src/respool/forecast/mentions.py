@@ -35,6 +35,7 @@ from .line_codes import (
     ResultWords,
     WordIndex,
     encode_format,
+    unique_bins,
 )
 from .line_parts import SplitText, has_parts, split_lines, unescape
 
@@ -109,20 +110,20 @@ class Mentions:
     @property
     def size_bytes(self) -> int:
         """Approximate bytes in memory."""
-        lines = len(self.word_index.changed)
-        results = (
-            _RESULT_BYTES * len(self._owned) + _TEXT_BYTES * lines + _MENTION_BYTES * len(self.used)
-        )
-        remembered = _IDENTIFIER_BYTES * (
-            len(self._atoms) + len(self._plain) + len(self._removed_of_calls)
-        )
+        remembered = self._bytes_remembered(len(self.word_index.changed))
         return (
             self.word_index.size_bytes
             + self._numbers.size_bytes
             + self.recent.size_bytes
-            + results
+            + _MENTION_BYTES * len(self.used)
             + remembered
         )
+
+    def _bytes_remembered(self, lines: int) -> int:
+        """Approximate bytes of what is remembered of results with so many lines."""
+        remembered = len(self._atoms) + len(self._plain) + len(self._removed_of_calls)
+        results = _RESULT_BYTES * len(self._owned) + _TEXT_BYTES * lines
+        return results + _IDENTIFIER_BYTES * remembered
 
     def extend(self, units: Sequence[Unit], parts: Sequence[Part], first: int) -> bool:
         """Add the units from number `first` on; False if others were added already."""
@@ -159,6 +160,29 @@ class Mentions:
     def mentions_of(self, words: ResultWords) -> ResultMentions:
         """The mentions of a result."""
         return self.used.get(words.number, _NOTHING)
+
+    def stamp_of(self, words: ResultWords) -> tuple[int, int]:
+        """The numbers of a result's lines that calls and messages used."""
+        taken = self.mentions_of(words)
+        return len(taken.calls), len(taken.talk)
+
+    def uses_of(self, words: ResultWords) -> tuple[int, int]:
+        """The number of units in which a call used something new of a result, and the last."""
+        units = self.mentions_of(words).units
+        return len(units), units[-1] if units else -1
+
+    def used_lines_of(self, words: ResultWords) -> tuple[set[int], set[int]]:
+        """The lines of a result that calls used, and those that messages used."""
+        taken = self.mentions_of(words)
+        return taken.calls, taken.talk
+
+    def codes_of(self, words: ResultWords) -> array[int]:
+        """The codes of a result's lines."""
+        return self.word_index.codes_of(words)
+
+    def unique_bins_of(self, words: ResultWords) -> tuple[int, int]:
+        """The share of a result that occurs nowhere else: lines, and names, in bins."""
+        return unique_bins(self.word_index.codes_of(words))
 
     def owned(self, words: ResultWords) -> tuple[ResultState, bool]:
         """The state of a result, and whether a line's unique words changed."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import compress
+from itertools import chain, compress
 from math import prod
 from operator import getitem, mul
 from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
+from ..accelerator import FlatFactors
 from ..edits import (
     OVERWRITTEN,
     SUPERSEDED,
@@ -42,6 +43,7 @@ from .features import (
 )
 from .line_codes import LINE_FORMATS, UNIQUE_BINS, RemovedLines
 from .mentions import Mentions
+from .native_mentions import NativeMentions
 
 WeightTable = tuple[float, ...]  # factor of the rate for each bin of a feature
 
@@ -107,6 +109,10 @@ class Weights(Struct, frozen=True, dict=True):
                 far *= tables[feature][0]
         return array("d", [far * one for one in found])
 
+    def flat_factors(self, bins: Sequence[int]) -> FlatFactors:
+        """The same factors for the accelerator."""
+        return self._line_factors(bins).flat
+
     def _line_factors(self, bins: Sequence[int]) -> LineFactors:
         """The factors of lines in a result with these bins, cached for a while."""
         key = tuple([bins[at] for at in self._mixed_features])
@@ -134,23 +140,29 @@ class Weights(Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
-    def _pair_factors(self) -> Sequence[float]:
+    def _pair_factors(self) -> array[float]:
         """The product of the pairs of a line's features, by its code; 0 if it has nothing own."""
-        return [
+        found = [
             prod([one.table[bins[one.first]][bins[one.second]] for one in self.of_line])
             if any(bins[:_OWNED])
             else 0.0
             for bins in UNIQUE_BINS
         ]
+        return array("d", found)
 
 
 class LineFactors:
     """The factors of lines in results with equal bins, by code, computed on first use."""
 
-    def __init__(self, tables: Sequence[Sequence[float]], pairs: Sequence[float]) -> None:
-        self.tables = tables
+    def __init__(self, tables: Sequence[Sequence[float]], pairs: array[float]) -> None:
+        self.tables, self._pairs = tables, pairs
         self.unique = _UniqueFactors(tables, pairs)
         self.formats = _FormatFactors(tables)
+
+    @cached_property
+    def flat(self) -> FlatFactors:
+        """All factors for the accelerator."""
+        return FlatFactors(array("d", chain.from_iterable(self.tables)), self._pairs)
 
 
 class _UniqueFactors(dict[int, float]):
@@ -216,6 +228,12 @@ def forecast_lines(known: ResultFeatures, model: ForecastModel | None = None) ->
     """Forecast the need for each line of a result."""
     shares = line_shares(known) if model is None else _compute_shares(known, model)
     whole, names = base_rates(known, model)
+    native = known.mentions
+    if isinstance(native, NativeMentions):
+        return Forecast(
+            native.line_rates(shares.whole, times=_LINE_RATIO, rate=whole, limit=_MAX_RATE),
+            native.line_rates(shares.names, times=_NAME_RATIO, rate=names, limit=_MAX_RATE),
+        )
     return Forecast(
         _line_rates(_LINE_RATIO, whole, shares.whole), _line_rates(_NAME_RATIO, names, shares.names)
     )
@@ -243,18 +261,29 @@ def expected_misses(
     """
     owned = known.owned
     if missing.version != owned.version:
-        shares = line_shares(known)
-        missing.whole = sum(compress(shares.whole, missing.lines))
-        missing.named = sum(compress(shares.names, missing.names))
-        missing.version = owned.version
-        if owned.max_factors[0] != owned.version:
-            owned.max_factors = owned.version, max(shares.whole), max(shares.names)
+        _sum_removed(known, missing)
     whole, names = rates
     if whole * owned.max_factors[1] > _MAX_RATE or names * owned.max_factors[2] > _MAX_RATE:
         found = forecast_lines(known)
         needed = compress(found.whole, missing.lines), compress(found.names, missing.names)
         return sum(needed[0]) + sum(needed[1])
     return _LINE_RATIO * whole * missing.whole + _NAME_RATIO * names * missing.named
+
+
+def _sum_removed(known: ResultFeatures, missing: RemovedLines) -> None:
+    """Bring the sums of the removed lines' factors up to date."""
+    owned, shares = known.owned, line_shares(known)
+    missing.version = owned.version
+    native = known.mentions
+    if isinstance(native, NativeMentions):
+        sums = native.removed_sums(shares.whole, shares.names, missing)
+        missing.whole, missing.named, max_whole, max_names = sums
+        owned.max_factors = owned.version, max_whole, max_names
+        return
+    missing.whole = sum(compress(shares.whole, missing.lines))
+    missing.named = sum(compress(shares.names, missing.names))
+    if owned.max_factors[0] != owned.version:
+        owned.max_factors = owned.version, max(shares.whole), max(shares.names)
 
 
 def line_shares(known: ResultFeatures) -> LineShares:
@@ -269,7 +298,11 @@ def line_shares(known: ResultFeatures) -> LineShares:
 
 def _compute_shares(known: ResultFeatures, model: ForecastModel) -> LineShares:
     """The line factors of a result."""
-    bins, lines = known.bins, known.line_bins
+    native, bins = known.mentions, known.bins
+    if isinstance(native, NativeMentions):
+        whole, names = model.whole.flat_factors(bins), model.names.flat_factors(bins)
+        return LineShares(*native.line_shares(known.words, whole, names))
+    lines = known.line_bins
     return LineShares(model.whole.of_lines(bins, lines), model.names.of_lines(bins, lines))
 
 

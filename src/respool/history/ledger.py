@@ -20,6 +20,7 @@ from ..tools.use import END_OF_FILE, Span, Use
 from ..transcript import Exchange, Part
 from .failures import is_failed_call
 from .line_index import LineIndex
+from .native_line_index import make_line_index
 
 _MAX_SCANNED_WRITES = 2_000  # writes searched one by one; beyond that, any file may be written
 MIN_TEXT_CHARS = 64  # characters; shorter results are not indexed for copies
@@ -136,7 +137,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.uses: list[Use] = []
-        self.lines = LineIndex()
+        self.lines: LineIndex = make_line_index()
         self._files: dict[str, _FileHistory] = {}
         self._written: list[tuple[int, str]] = []  # ordinal and path
         self._barriers: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -24,11 +24,13 @@ _NUMBERED_AFTER: Final = lazy_compile(rf"\n{_NUMBER}")  # a line after another
 _MAX_NUMBER_CHARS: Final = 18  # maximum length of such a number
 _MIN_LINE_CHARS: Final = 8  # characters; shorter lines occur everywhere
 _MAX_LINE_CHARS: Final = 2_000  # maximum length of an indexed line
-_MIN_TEXT_CHARS: Final = 200  # characters; shorter texts are not indexed
+MIN_TEXT_CHARS: Final = 200  # characters; shorter texts are not indexed
 _MAX_PLACES: Final = 8  # repeats of one line that are stored
 _REPEAT_BYTES: Final = 200  # bytes per repeated line
 _MAX_LINES: Final = 500_000  # lines stored per conversation
 NO_NUMBER: Final = -1
+_MIN_RUN_CHARS: Final = 160  # of a run of repeated lines
+LineRun = tuple[int, int, int]  # first line, end, and the earlier part that has these lines
 LinePlace = tuple[int, int]  # part position, and offset of the line in its text
 
 
@@ -243,7 +245,7 @@ class LineIndex:
         latest: dict[int, Sequence[int]] = {}
         for position, part in parts:
             text = part_text(part)
-            if len(text) >= _MIN_TEXT_CHARS and self._count < _MAX_LINES:
+            if len(text) >= MIN_TEXT_CHARS and self._count < _MAX_LINES:
                 self._texts[position] = text
                 keys = _line_hashes(text)
                 numbers = self._note(position, keys[: _MAX_LINES - self._count])
@@ -287,6 +289,42 @@ class LineIndex:
             if len(found) > _MAX_PLACES:
                 break
         return found
+
+    def runs(
+        self,
+        text: str,
+        at: int,
+        end: int,
+        *,
+        before: int,
+        exact: bool,
+        min_lines_of: Callable[[int], int],
+        max_sources: int,
+    ) -> Iterator[LineRun]:
+        """The runs of lines of a text that parts before a position have, greedily.
+
+        `min_lines_of` is the length of the shortest run to take from a part; 0: none.
+        """
+        lines = [parse_line(whole) for whole in text.split("\n")]
+        sources: set[int] = set()
+        while at < end:
+            run: LineRun | None = None
+            for source, start in self.places(lines[at], before) if lines[at].is_indexed else ():
+                if len(sources) == max_sources and source not in sources:
+                    continue
+                min_lines = min_lines_of(source)
+                if not min_lines:
+                    continue
+                of_source = self.text(source)
+                until = match_end(lines, at=at, end=end, text=of_source, start=start, exact=exact)
+                if (run is None or until > run[1]) and until - at >= min_lines:
+                    run = at, until, source
+            if run is None or sum(len(one.bare) for one in lines[at : run[1]]) < _MIN_RUN_CHARS:
+                at += 1
+                continue
+            yield run
+            sources.add(run[2])
+            at = run[1]
 
     def _first_of(self, number: int, unknown: int) -> int:
         """The first part that contains a line; `unknown` while another thread adds it."""

@@ -13,7 +13,7 @@ from ..tools.identity import is_expand_tool
 from ..tools.use import Span, Use
 from ..transcript import Exchange, Part, ReadOnlyTranscript, Ref
 from .ledger import Ledger
-from .line_index import parse_line
+from .line_index import unnumbered_lines
 
 _MAX_FILE_EVENTS = 64  # earlier accesses to a file that are checked
 _MAX_REPEATS = 8  # earlier calls that are checked
@@ -172,5 +172,5 @@ def _drop_reason(visible: VisibleHistory, earlier: Exchange) -> str:
 def _significant_lines(text: str) -> set[str]:
     """The lines worth comparing, without line numbers."""
     shown = strip_padding(text)
-    bare = (parse_line(line).bare.strip() for line in shown.split("\n"))
+    bare = map(str.strip, unnumbered_lines(shown))
     return {line for line in bare if len(line) >= _MIN_LINE_CHARS} or {shown.strip()} - {""}

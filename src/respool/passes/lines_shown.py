@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct, field
 
 from ..edits import Offer, Replace
 from ..history.failures import MAX_OPEN_ERROR_CHARS, is_failed_call
-from ..history.line_index import LineIndex, NumberedLine, match_end, parse_line
+from ..history.line_index import NumberedLine, parse_line
 from ..markers import OmissionMarker, find_marker, gap_line, has_gaps, reference
 from ..policy import Policy
 from ..shapes.decoration import split_frame
@@ -20,7 +21,6 @@ REASON: Final = "shown_before"
 _MIN_CHARS: Final = 600  # shorter results are left unchanged
 _MIN_RUN_LINES: Final = 6  # consecutive equal lines, in a result with the same target
 _MIN_DISTANT_RUN_LINES: Final = 15  # in another result, where a few equal lines are common
-_MIN_RUN_CHARS: Final = 160
 _MIN_SAVED_TOKENS: Final = 40
 _MAX_SOURCES: Final = 4
 _MAX_REPEATS: Final = 3  # latest equal calls that are checked
@@ -34,19 +34,19 @@ class _RepeatedRun(Struct, frozen=True, gc=False):
     source: int
 
 
-class _RunSearch(Struct, frozen=True):
+class _RunSearch(Struct, frozen=True, dict=True):
     """The search for the lines of one new result in earlier parts."""
 
     view: View
     policy: Policy
     position: int
-    lines: list[NumberedLine]
     intact: dict[int, bool]  # by part; shared by all results that arrived together
     min_lines: dict[int, int] = field(default_factory=dict[int, int])  # of a run, by source
 
-    @property
-    def known(self) -> LineIndex:
-        return self.view.ledger.lines
+    @cached_property
+    def lines(self) -> list[NumberedLine]:
+        text = self.view.transcript.parts[self.position].text
+        return [parse_line(whole) for whole in text.split("\n")]
 
     def is_intact(self, source: int) -> bool:
         """Return whether a part has its whole text and will keep it."""
@@ -55,7 +55,9 @@ class _RunSearch(Struct, frozen=True):
         return self.intact[source]
 
     def min_run_lines(self, source: int) -> int:
-        """Minimum length of a run in this source."""
+        """Minimum length of a run in this source; 0 if nothing may depend on it."""
+        if not self.is_intact(source):
+            return 0
         if source not in self.min_lines:
             same = _has_same_target(self.view, source, self.position)
             self.min_lines[source] = _MIN_RUN_LINES if same else _MIN_DISTANT_RUN_LINES
@@ -70,8 +72,7 @@ def lines_shown(view: View, policy: Policy) -> Iterator[Offer]:
         position = exchange.result
         if position is None or not _can_cut(view, policy, exchange, position):
             continue
-        lines = [parse_line(whole) for whole in view.transcript.parts[position].text.split("\n")]
-        search = _RunSearch(view=view, policy=policy, position=position, lines=lines, intact=intact)
+        search = _RunSearch(view=view, policy=policy, position=position, intact=intact)
         runs = _find_runs(search)
         offer = _shorten_offer(search, runs) if runs else None
         if offer is not None:
@@ -108,18 +109,18 @@ def _is_repeated_request(view: View, exchange: Exchange) -> bool:
 
 def _find_runs(search: _RunSearch) -> list[_RepeatedRun]:
     """Find the runs of lines of a result that earlier parts have, greedily."""
-    found: list[_RepeatedRun] = []
-    sources: set[int] = set()
-    at, end = _inner_lines(search.view.transcript.parts[search.position].text)
-    while at < end:
-        run = _longest_run(search, at, end, sources) if search.lines[at].is_indexed else None
-        if run is None:
-            at += 1
-            continue
-        found.append(run)
-        sources.add(run.source)
-        at = run.end
-    return found
+    text = search.view.transcript.parts[search.position].text
+    at, end = _inner_lines(text)
+    runs = search.view.ledger.lines.runs(
+        text,
+        at,
+        end,
+        before=search.position,
+        exact=search.policy.line_number_interval == 1,
+        min_lines_of=search.min_run_lines,
+        max_sources=_MAX_SOURCES,
+    )
+    return [_RepeatedRun(*run) for run in runs]
 
 
 def _inner_lines(text: str) -> tuple[int, int]:
@@ -130,24 +131,6 @@ def _inner_lines(text: str) -> tuple[int, int]:
     frame = split_frame(text)
     head = frame.head.count("\n")
     return head + 1, head + frame.body.rstrip().count("\n")
-
-
-def _longest_run(search: _RunSearch, at: int, end: int, sources: set[int]) -> _RepeatedRun | None:
-    """The longest run from here on that one earlier part has."""
-    best: _RepeatedRun | None = None
-    is_full = len(sources) == _MAX_SOURCES
-    for source, start in search.known.places(search.lines[at], search.position):
-        if (is_full and source not in sources) or not search.is_intact(source):
-            continue
-        text = search.known.text(source)
-        exact = search.policy.line_number_interval == 1
-        until = match_end(search.lines, at=at, end=end, text=text, start=start, exact=exact)
-        longer = best is None or until > best.end
-        if longer and until - at >= search.min_run_lines(source):
-            best = _RepeatedRun(at, until, source)
-    if best is None or sum(len(line.bare) for line in search.lines[at : best.end]) < _MIN_RUN_CHARS:
-        return None
-    return best
 
 
 def _has_same_target(view: View, source: int, position: int) -> bool:
