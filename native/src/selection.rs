@@ -169,13 +169,13 @@ impl Selection<'_> {
         self.asked.names[line] * TOKEN > self.asked.rate * size as f64
     }
 
-    /// Python: `LineNames.sizes(line)[1]`.
+    /// Python: `LineNames.listed_chars`.
     fn listed_chars(&self, names: &LineNames) -> usize {
         let longest = names.own.values().max().copied().unwrap_or(0);
         if !self.is_worth(names.line, usize::from(longest)) {
             return 0;
         }
-        names.own.values().map(|&size| usize::from(size)).sum()
+        self.spelled(names).iter().map(|name| char_count(name) + 2).sum()
     }
 
     /// Python: `LineNames.of`.

@@ -229,17 +229,10 @@ class LineNames:
             self._found[line] = known
         return known
 
-    def sizes(self, line: int) -> tuple[int, int]:
-        """The minimum and maximum characters of its listed names; 0 if there may be none.
-
-        A name inside another is not repeated, and one that says nothing alone is left out; then
-        the minimum is too large.
-        """
-        own = self._own_of(line).values()
-        min_chars, max_chars = max(own, default=0), sum(own)
-        if not self._is_worth(line, min_chars):
-            return 0, 0
-        return min_chars if self._is_worth(line, max_chars) else 0, max_chars
+    def listed_chars(self, line: int) -> int:
+        """The characters of its listed names; 0 if none are."""
+        longest = max(self._own_of(line).values(), default=0)
+        return _size(self.of(line)) if self._is_worth(line, longest) else 0
 
     def _own_of(self, line: int) -> dict[int, int]:
         own = self._own.get(line)
@@ -308,7 +301,7 @@ def _keep_needed(
     needs = zip(expected.whole, expected.names, map(len, lines), strict=True)
     worth = [whole + name - limit * (size + 1) for whole, name, size in needs]
     for line in names.lines:
-        listed = 0 if stays[line] else names.sizes(line)[1]
+        listed = 0 if stays[line] else names.listed_chars(line)
         if listed:
             rest = max(1, len(lines[line]) + 1 - listed)
             worth[line] = _risk_without_names(expected, line) - limit * rest
