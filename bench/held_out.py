@@ -1,15 +1,16 @@
 """Presets on sessions of owners that no weight was fitted on, with figures by session.
 
     python -m bench.held_out [CORPUS] [--part judge|fit|all] [--agent claude-code|codex]
-                             [--preset NAME ...] [--set NAME=VALUE ...] [--weights FOLDER]
-                             [--real] [--read PRICE] [--per-repository N] [--processes N]
-                             [--json FILE]
+                             [--preset NAME ...] [--set NAME=VALUE ...] [--sweep NAME=VALUE ...]
+                             [--weights FOLDER] [--real] [--read PRICE] [--per-repository N]
+                             [--processes N] [--json FILE]
 
 Owners of repositories are split: two thirds to fit, one third to judge. A session is taken if it
 has 25 requests or more and 200,000 characters or more. --weights takes for each session the weights
 that `bench.fit_forecast --folds FOLDER` fitted without its owner. Sessions are counted and priced
 as the published baselines are (characters / 4, reads at a tenth); --real takes the tokens, prices,
 lifetimes and head that each session's reported usage shows, --read another price of cached tokens.
+--set changes a setting of every preset; each --sweep is one more row for every preset.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def summary(rows: Sequence[SessionFigures]) -> Iterator[str]:
         repositories = {row.repository for row in of}
         mean = sum(_ratio(of, name) for name in repositories) / len(repositories)
         yield (
-            f"{agent:12} {policy:12} bill {bill / base:.4f}  all-in {all_in / base:.4f}  by "
+            f"{agent:12} {policy:24} bill {bill / base:.4f}  all-in {all_in / base:.4f}  by "
             f"repository {mean:.4f}  lost {lost / requests:.4f}  worse {len(worse)} of {len(of)}  "
             f"invalid {sum(r.invalid for r in of)}  breaks {sum(r.breaks for r in of)}  "
             f"{len(repositories)} repositories, {requests} requests, "
@@ -196,7 +197,12 @@ def tasks_of(asked: argparse.Namespace) -> Iterator[Task]:
     extra = dict(parse_setting(one) for one in asked.set)
     if asked.read is not None:
         extra["cache_read_price"] = asked.read
-    policies = {name: {**PRESETS[name], **extra} for name in asked.preset}
+    sweep = [(one, dict([parse_setting(one)])) for one in asked.sweep] or [("", {})]
+    policies = {
+        f"{name} {one}".strip(): {**PRESETS[name], **extra, **changed}
+        for name in asked.preset
+        for one, changed in sweep
+    }
     for path in corpus_files(asked.corpus, asked.part, asked.agent):
         for session in long_sessions(path, asked.per_repository):
             weights = weights_for(owner_of(path), asked.weights)
@@ -217,6 +223,7 @@ def main() -> None:
     parser.add_argument("--agent", nargs="+", choices=AGENTS, default=AGENTS)
     parser.add_argument("--preset", nargs="+", choices=PRESETS, default=("safe", "lean"))
     parser.add_argument("--set", nargs="*", default=(), metavar="NAME=VALUE")
+    parser.add_argument("--sweep", nargs="*", default=(), metavar="NAME=VALUE")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--read", type=float, metavar="PRICE")
