@@ -54,8 +54,8 @@ def stubber(unit: str) -> Callable[[View, Policy], Iterator[Offer]]:
     return stub
 
 
-def session(format: str = "anthropic") -> dict[str, Any]:
-    return request(format, "go", [Exchange(LINES, id="a")], [Exchange("done", id="b")])
+def session(format: str = "anthropic", *more: list[Exchange]) -> dict[str, Any]:
+    return request(format, "go", [Exchange(LINES, id="a")], [Exchange("done", id="b")], *more)
 
 
 def eager(*passes: Any, **settings: Any) -> Policy:
@@ -388,7 +388,10 @@ def leaning(given: Any, level: Any = "stub") -> Callable[[View, Policy], Iterato
 @pytest.mark.parametrize("given", [3, None, "0", ("0",), (None,), (-1,), (10**6,), (1.0,)])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_an_offer_leans_on_must_be_there(format: str, given: Any, at_once: bool) -> None:
-    whole, policy = session(format), eager(leaning(given)).replace(eager=at_once)
+    later = (
+        () if at_once else ([Exchange("end", id="c")],)
+    )  # offers are judged at the next boundary
+    whole, policy = session(format, *later), eager(leaning(given)).replace(eager=at_once)
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert out.request is whole
     assert "is no tuple of positions" in out.report.failures["lean"]

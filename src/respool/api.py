@@ -169,7 +169,7 @@ def plan(
         repair=folded.context.policy.repair,
         tokens_saved=done.report.tokens_saved,
         trace=done.report.trace,
-        cut=folded.state.evaluation.cut,
+        cut=folded.state.sent.cut,
         rendering=folded.context.policy.rendering,
     )
 
@@ -194,7 +194,7 @@ def apply(
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")
     folded.state.take(plan.edits)
-    folded.state.evaluation.cut = plan.cut
+    folded.state.sent.cut = plan.cut
     return build_compaction(folded, request)
 
 

@@ -190,6 +190,20 @@ def reference(text: str) -> str:
     return reference_of_pieces((text,))
 
 
+class ReferenceCache:
+    """References of texts, each computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, str] = {}  # by hash of the text
+
+    def of(self, text: str) -> str:
+        """The reference of an original."""
+        known = self._known.get(hash(text))
+        if known is None:
+            known = self._known[hash(text)] = reference(text)
+        return known
+
+
 def reference_of_pieces(pieces: Iterable[str]) -> str:
     """The reference of a text that is given in pieces."""
     digest = hashlib.sha256()

@@ -594,7 +594,9 @@ class TestDoctor:
             assert home.snapshot().keys() == before.keys()
             text = run("doctor", "--url", home.url)
         assert (code, text.exit_code) == (0, 0)
-        assert [one for one in checks if one["level"] != "ok"] == []
+        # The accelerator is there where it was built.
+        others = [one for one in checks if one["check"] != "accelerator"]
+        assert [one for one in others if one["level"] != "ok"] == []
         assert {one["check"] for one in checks} == {
             *(
                 "python",

@@ -884,7 +884,7 @@ def test_rows_are_settled_where_a_mark_of_ours_stands_beside_what_folded() -> No
             asked, format="anthropic", policy=policy, facts=Facts(), memo=memo
         ).state
         beside = state.rendered.shared.settled
-        if state.evaluation.cut > 0 and any(edit.reason == "folded" for edit in warm.report.edits):
+        if state.sent.cut > 0 and any(edit.reason == "folded" for edit in warm.report.edits):
             left.append(end - (0 if beside is None else beside.end))
     assert len(left) > 10
     assert sorted(left)[len(left) // 2] < 30, left

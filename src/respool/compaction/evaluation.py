@@ -86,7 +86,7 @@ def evaluate(state: State, context: Context, *, free: bool = False, was_sent: bo
     `free`: the cache is cold, or another model's, so the whole prompt is written anyway.
     `was_sent`: the newest results were sent, too, for the edits take force at the next boundary.
     """
-    state.evaluation.sent_parts = (
+    state.sent.parts = (
         len(state.transcript.parts) if was_sent else state.transcript.units[-1].parts[0]
     )
     state.evaluation.waiting_total = None
@@ -140,18 +140,18 @@ def _record_plan(plan: EpochPlan, view: View, *, free: bool) -> None:
     """Record the cut, the cached prefixes that it leaves, and the offers that wait."""
     if plan.waiting is None:
         return
-    evaluation = view.state.evaluation
+    evaluation, sent = view.state.evaluation, view.state.sent
     if plan.cut is not None:
-        evaluation.cut = plan.cut.start
+        sent.cut = plan.cut.start
         saved = sum(offer.saved for offer in plan.taken)
         evaluation.account = evaluation.account.with_epoch(saved, plan.cut.cost)
     if plan.cut is not None or free:
-        before = [end for end in evaluation.prefix_ends if end <= evaluation.cut]
+        before = [end for end in sent.ends if end <= sent.cut]
         if free:  # only our own breakpoint ends a prefix then
-            has_own = view.context.rates.has_spare_breakpoint and evaluation.cut > 0
-            before = [evaluation.cut] if has_own else []
-        end, sent = len(view.state.transcript.parts), evaluation.sent_parts
-        evaluation.prefix_ends = before if sent == end else [*before, end]
+            has_own = view.context.rates.has_spare_breakpoint and sent.cut > 0
+            before = [sent.cut] if has_own else []
+        end = len(view.state.transcript.parts)
+        sent.ends = before if sent.parts == end else [*before, end]
     evaluation.waiting = plan.waiting
 
 

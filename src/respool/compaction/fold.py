@@ -86,7 +86,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], context: Co
     sent = len(step.messages) > step.model_count
     if sent:
         evaluation.requests += 1
-        evaluation.prefix_ends.append(len(state.transcript.parts))
+        state.sent.ends.append(len(state.transcript.parts))
     # A request that overflowed was not answered, so an evaluation cannot contradict what was sent.
     skipped = prefix in facts.skipped and window is None
     priced = _with_breakpoint_rates(state, context)

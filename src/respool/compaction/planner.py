@@ -217,7 +217,7 @@ class Planner:
         lost: Sequence[float] = ()
         if not terms.is_over_budget:
             edits = chain(self._edits.by_part.items(), self._edits.advice.items())
-            end = self._state.evaluation.sent_parts
+            end = self._state.sent.parts
             sent = cumulative_tokens(self._state.tokens.estimates, edits, end)
             lost = self._lost_reasoning(terms)
         return best_cut(
@@ -227,7 +227,7 @@ class Planner:
             rates=self._context.rates,
             terms=terms,
             lost=lost,
-            ends=self._state.evaluation.prefix_ends,
+            ends=self._state.sent.ends,
         )
 
     def _max_cost(self) -> float:

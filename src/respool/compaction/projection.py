@@ -210,13 +210,13 @@ class _Projector:
     def _place_own_breakpoint(self, context: Context) -> None:
         """Place a cache breakpoint before the last epoch, where one more is allowed."""
         state = self._state
-        if state.evaluation.cut <= 0 or not context.rates.has_spare_breakpoint:
+        if state.sent.cut <= 0 or not context.rates.has_spare_breakpoint:
             return
         placed = own_breakpoint(
             self._body,
             state.transcript,
             sources=state.repairs.sources,
-            cut=state.evaluation.cut,
+            cut=state.sent.cut,
             is_gone=self._is_gone,
         )
         if placed is not None:

@@ -31,7 +31,7 @@ from ..forecast.native_mentions import make_mentions
 from ..history.ledger import Ledger
 from ..history.refetches import Refetch, RepeatedRequest
 from ..limits import HeldMedia, LimitKind, RequestLimits, limits_for
-from ..markers import Mimicry, append_advice, reference
+from ..markers import Mimicry, ReferenceCache, append_advice, reference
 from ..pricing import Rates
 from ..providers.base import Repair, RuleState
 from ..summaries.batch import AttachedOriginal, render_exchanges
@@ -383,15 +383,12 @@ class EvaluationState(Struct):
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     projected_tokens: int = 0  # of the projection after the last evaluation, estimated
     new_tokens: int = 0  # of the source since the last evaluation, estimated
-    sent_parts: int = 0  # parts that were sent before the edits of the last evaluation take force
     is_pending: bool = False  # one is due here, and takes force at the next boundary
     epochs: int = 0  # evaluations that put edits in force
     requests: int = 0  # boundaries at which a request was sent
     account: Account = Account()
     waiting: WaitingOffers = field(default_factory=WaitingOffers)
     waiting_total: tuple[int, int] | None = None  # their number and tokens; None: not counted yet
-    cut: int = -1  # the first part that the last epoch changed; -1: there was none
-    prefix_ends: list[int] = field(default_factory=list[int])  # parts before which one is cached
     unmet: UnmetLimits | None = None  # None: the last evaluation met all limits
     breakpoint_mode: BreakpointMode | None = None  # the client's, where a fact names it
     failures: dict[str, str] = field(default_factory=dict[str, str])  # errors by pass
@@ -402,9 +399,20 @@ class EvaluationState(Struct):
         return replace(
             self,
             waiting=self.waiting.copy(),
-            prefix_ends=self.prefix_ends.copy(),
             failures=self.failures.copy(),
         )
+
+
+class SentPrompt(Struct):
+    """The part of a conversation that was sent, as the provider may have cached it."""
+
+    parts: int = 0  # sent before the edits of the last evaluation take force
+    cut: int = -1  # the first part that the last epoch changed; -1: there was none
+    ends: list[int] = field(default_factory=list[int])  # parts before which a cached prefix ends
+
+    def copy(self) -> SentPrompt:
+        """Return a value that can change apart from this one."""
+        return replace(self, ends=self.ends.copy())
 
 
 class MediaTally(Struct):
@@ -487,7 +495,7 @@ class Analysis(Struct):
     mentions: Mentions = field(default_factory=make_mentions)
     mentioned_units: int = 0  # units of this state in the mentions
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
-    references: dict[int, str] = field(default_factory=dict[int, str])  # of results, by text hash
+    references: ReferenceCache = field(default_factory=ReferenceCache)  # of results
     listed_tool: str | None = None  # the expand tool, where a list of deferred tools names it
 
     def copy(self) -> Analysis:
@@ -531,6 +539,7 @@ class State(Struct, kw_only=True):
     edits: EditSet = field(default_factory=EditSet)
     repairs: RepairLog = field(default_factory=RepairLog)
     evaluation: EvaluationState = field(default_factory=EvaluationState)
+    sent: SentPrompt = field(default_factory=SentPrompt)
     window: WindowUse = field(default_factory=WindowUse)
     refetches: RefetchLog = field(default_factory=RefetchLog)
     analysis: Analysis = field(default_factory=Analysis)
@@ -546,6 +555,7 @@ class State(Struct, kw_only=True):
             edits=self.edits.copy(),
             repairs=self.repairs.copy(),
             evaluation=self.evaluation.copy(),
+            sent=self.sent.copy(),
             window=self.window.copy(),
             refetches=self.refetches.copy(),
             analysis=self.analysis.copy(),

@@ -14,7 +14,7 @@ from ..forecast.mentions import Mentions
 from ..forecast.model import HistoryView, RiskEstimator
 from ..history.ledger import Ledger
 from ..limits import HeldMedia, RequestLimits
-from ..markers import find_marker, reference
+from ..markers import find_marker
 from ..policy import Policy
 from ..summaries.call_label import describe_call, join_descriptions
 from ..summaries.call_summary import CallSummary, summarize_call
@@ -294,11 +294,7 @@ class View(Struct, frozen=True, dict=True, eq=False):
 
     def reference_of(self, position: int) -> str:
         """The reference of a part's text, computed once."""
-        text, known = self.transcript.parts[position].text, self.state.analysis.references
-        ref = known.get(hash(text))
-        if ref is None:
-            ref = known[hash(text)] = reference(text)
-        return ref
+        return self.state.analysis.references.of(self.transcript.parts[position].text)
 
     def saved_by(self, position: int, text: str) -> int:
         """The tokens that a part saves when it says `text`."""
