@@ -2,7 +2,7 @@
 #   docker build -t respool . && docker run -p 127.0.0.1:7733:7733 -e RESPOOL_TOKEN=… respool
 FROM python:3.13-slim AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY docs ./docs
 COPY src ./src
 RUN python -m venv /opt/respool && /opt/respool/bin/pip install --no-cache-dir '.[serve]'

@@ -23,7 +23,7 @@ FRAMEWORK_SETS := httpx2 httpx mcp1 litellm
 PEER_FRAMEWORKS := httpx2 litellm
 # The extras of respool in a set: LiteLLM's proxy is tested with `respool serve` beside it.
 EXTRAS_litellm := [serve]
-CODE := src tests bench docs/generate.py
+CODE := src tests bench docs/generate.py hatch_build.py
 
 UV_VERSION := 0.13.7
 CORPUS ?= ../shared/corpus
@@ -93,7 +93,7 @@ report: $(VENV)/.dev $(PEERS)/headroom/.installed ## false drops and cost, with 
 
 native: ## the optional accelerator, for this checkout (needs cargo; no downloads)
 	@command -v cargo >/dev/null || { \
-		echo "The accelerator needs Rust: https://rustup.rs, or your system's rust package" >&2; exit 2; }
+		echo "The accelerator needs Rust: install your system's rust package, or rustup" >&2; exit 2; }
 	cargo build --release --offline --manifest-path native/Cargo.toml
 	@mkdir -p src/respool/native
 	@for name in librespool_native.so librespool_native.dylib respool_native.dll; do \
