@@ -48,6 +48,7 @@ _LEAN_SETTINGS: Final[Mapping[str, object]] = {
     "strip_decoration": True,
     "line_number_interval": 5,
     "keep_exchanges": 0,
+    "miss_penalty": 3.0,
 }
 # Differences from the defaults. The first three are points on the frontier in docs/how/presets.md;
 # the others reproduce the methods of other projects, which that page lists.
