@@ -29,6 +29,7 @@ from pathlib import Path
 
 from ..regex import lazy_compile
 from .base import StoreUnavailable
+from .teams import TEAM_TABLES
 
 try:
     import fcntl
@@ -133,6 +134,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _ORIGIN_COLUMNS,
     _BILL_TABLES,
     _HOLDOUT_COLUMNS,
+    TEAM_TABLES,
 )
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")

@@ -40,6 +40,7 @@ from .savings import (
     estimate_range,
     max_scale,
 )
+from .teams import add_usage
 
 _Key = TypeVar("_Key")
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
@@ -222,6 +223,7 @@ def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecor
         if record.facts != _NO_FACTS:
             new = new_fact_rows(record.facts, _NO_FACTS)
             write_facts(connection, record.conversation, new, record.time)
+    add_usage(connection, records)
 
 
 def _ensure_conversation_row(
@@ -291,10 +293,13 @@ def read_records(
     return [_to_record(row) for row in rows]
 
 
-def write_pinned(connection: sqlite3.Connection, conversation: str, pinned: bool) -> bool:
-    """Pin or unpin a conversation; False if there is none of that name."""
+def write_pinned(
+    connection: sqlite3.Connection, conversation: str, pinned: bool, owner: str | None
+) -> bool:
+    """Pin or unpin a conversation; False if this owner has none of that name."""
     done = connection.execute(
-        "UPDATE conversations SET pinned = ? WHERE name = ?", (pinned, conversation)
+        "UPDATE conversations SET pinned = ?1 WHERE name = ?2 AND (?3 IS NULL OR owner = ?3)",
+        (pinned, conversation, owner),
     )
     return done.rowcount > 0
 

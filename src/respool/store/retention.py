@@ -33,6 +33,7 @@ from ..config import STORE, STORE_DAYS, STORE_MEGABYTES
 from ..errors import PolicyError
 from .base import ForgetResult
 from .database_file import FILE_NAME, read_clock, renew_stamp
+from .teams import find_expired_of_team
 
 LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
 _MIN_VALUE = 1
@@ -318,6 +319,10 @@ def sweep_step(connection: sqlite3.Connection, retention: Retention, now: Truste
     oldest = _oldest_conversation(connection)
     if oldest is not None and _is_expired(connection, oldest[1], retention, now.time):
         remove_rows(connection, oldest[0], _ROWS_PER_STEP)
+        return True
+    expired = find_expired_of_team(connection, now.time)
+    if expired is not None:
+        remove_rows(connection, expired, _ROWS_PER_STEP)
         return True
     limit = now.time - retention.seconds
     return _expire_facts(connection, limit) == _ROWS_PER_STEP or _release_pages(connection)
