@@ -901,6 +901,10 @@ class Session:
     def __init__(self, memo: Memo | None = None) -> None:
         self._memo = Memo() if memo is None else memo
 
+    def scoped(self, scope: bytes) -> Session:
+        """A session within the limits of this one that remembers nothing of what this one saw."""
+        return Session(self._memo.scoped(scope))
+
     def parse(
         self, request: object, format: str | None = None, model: str | None = None
     ) -> RequestHistory:
