@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ..config import settings_from_text
-from ..errors import PolicyError, RespoolError
+from ..errors import RespoolError
 from ..policy import Policy
 from ..regex import lazy_compile
 from .base import RequestRecord
@@ -477,7 +477,6 @@ class Teams:
 
 __all__ = [
     "OWNER_PREFIX",
-    "PolicyError",
     "Quota",
     "QuotaExceeded",
     "Team",
