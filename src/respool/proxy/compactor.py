@@ -478,7 +478,7 @@ class Compactor:
             return
         self._decider_of(flight).note_accepted(flight.request, flight.decision)
         if pending is not None:
-            work = partial(self._decider_of(flight).evaluate_ahead, pending)
+            work = partial(self._decider_of(flight).evaluate_ahead, pending, flight.request)
             self._submit(self._ahead_executor, work).add_done_callback(_log_late_failure)
         if flight.original is not None:
             self._decider.note_accepted(flight.request, flight.original)

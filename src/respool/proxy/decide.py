@@ -228,9 +228,9 @@ class Decider:
         if decision.identity.prefix:
             known.lineage.note_accepted(decision.identity.prefix, latest, decision.identity.parent)
 
-    def evaluate_ahead(self, folded: FoldedRequest) -> None:
+    def evaluate_ahead(self, folded: FoldedRequest, request: ParsedRequest) -> None:
         """Evaluate what takes force at the next request of a conversation, before it comes."""
-        self._session.evaluate_ahead(folded)
+        self._session_of(request).evaluate_ahead(folded)
 
     def note_failed(self, decision: Decision, status: int) -> bool:
         """A projection failed by an unclear status. True: try the original.
