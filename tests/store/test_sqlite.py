@@ -212,9 +212,7 @@ class TestFacts:
         assert store.facts("c1").breakpoints == second.facts("c1").breakpoints == (("0f", "5m"),)
         second.close()
 
-    def test_of_two_that_claim_a_history_the_first_one_has_it(
-        self, path: Path, store: SQLiteStore
-    ):
+    def test_of_two_that_claim_a_history_the_first_one_has_it(self, path: Path, store: SQLiteStore):
         second, prefix = SQLiteStore(path), "0a" * 32
         sent = SentRequest(time=NOW, terms="t", sent_as="projection", output=9, epochs=2)
         cold, changed = Facts(cold=frozenset({prefix})), Facts(changed=frozenset({prefix}))

@@ -557,7 +557,7 @@ class Decider:
         self, turn: Turn, facts: Facts, reason: str, new: Facts, late: Event | None
     ) -> Decision | None:
         """The edits in force, if they are known and agree with what was sent before."""
-        request, known = turn.request, turn.conversation
+        request = turn.request
         held = facts if new == NO_FACTS else facts.merge(new)
         found = self._session.fold_known(
             turn.history, self.policy_for(turn.history.format), held, output=self._output(turn)

@@ -198,14 +198,16 @@ def write_claim(
     time: float,
 ) -> bool:
     """Claim a history and write facts; False: another request has claimed it."""
-    held = connection.execute(
+    value = _SEPARATOR + msgspec.json.encode(_Claim(by, sent)).decode()
+    write_facts(connection, conversation, [(CLAIMS, prefix, value)], time)
+    ((held,),) = connection.execute(
         "SELECT tokens FROM facts WHERE conversation = ? AND kind = ? AND prefix = ?",
         (conversation, CLAIMS, prefix),
     ).fetchall()
-    if held and _read_claim(held[0][0]).by != by:
+    if held != value and _read_claim(held).by != by:
         return False
-    value = _SEPARATOR + msgspec.json.encode(_Claim(by, sent)).decode()
-    write_facts(connection, conversation, [*facts, (CLAIMS, prefix, value)], time)
+    if facts:
+        write_facts(connection, conversation, facts, time)
     return True
 
 
