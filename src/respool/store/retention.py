@@ -33,6 +33,7 @@ from ..config import STORE, STORE_DAYS, STORE_MEGABYTES
 from ..errors import PolicyError
 from .base import ForgetResult
 from .database_file import FILE_NAME, read_clock, renew_stamp
+from .record_tables import CLAIMS
 from .teams import find_expired_of_team
 
 LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
@@ -46,6 +47,7 @@ _COUNTED_TABLES = ("conversations", "originals", "requests")
 _CONVERSATION_TABLES = ("requests", "reproductions", "keep_alive", "tools")
 _ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
 _STEADY_SECONDS = 86_400.0  # before the clock is trusted, and the largest gap between processes
+_CLAIM_SECONDS = 86_400.0  # long after any request of then has ended
 _CLOCK_TOLERANCE = 3_600.0  # seconds; difference between the two clocks, and between machines
 _PAGES_PER_STEP = 500  # released per step
 
@@ -320,12 +322,13 @@ def sweep_step(connection: sqlite3.Connection, retention: Retention, now: Truste
     if oldest is not None and _is_expired(connection, oldest[1], retention, now.time):
         remove_rows(connection, oldest[0], _ROWS_PER_STEP)
         return True
-    expired = find_expired_of_team(connection, now.time)
-    if expired is not None:
-        remove_rows(connection, expired, _ROWS_PER_STEP)
+    of_team = find_expired_of_team(connection, now.time)
+    if of_team is not None:
+        remove_rows(connection, of_team, _ROWS_PER_STEP)
         return True
     limit = now.time - retention.seconds
-    return _expire_facts(connection, limit) == _ROWS_PER_STEP or _release_pages(connection)
+    expired = max(_expire_facts(connection, limit), _expire_claims(connection, now.time))
+    return expired == _ROWS_PER_STEP or _release_pages(connection)
 
 
 def _clamp_future_times(connection: sqlite3.Connection, now: float) -> None:
@@ -383,6 +386,16 @@ def _expire_facts(connection: sqlite3.Connection, limit: float) -> int:
             AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.name = facts.conversation)
             LIMIT ?)""",
         (limit, _ROWS_PER_STEP),
+    )
+    return done.rowcount
+
+
+def _expire_claims(connection: sqlite3.Connection, now: float) -> int:
+    """Delete old claims: their requests are recorded."""
+    done = connection.execute(
+        """DELETE FROM facts WHERE (conversation, kind, prefix) IN (
+            SELECT conversation, kind, prefix FROM facts WHERE time < ? AND kind = ? LIMIT ?)""",
+        (now - _CLAIM_SECONDS, CLAIMS, _ROWS_PER_STEP),
     )
     return done.rowcount
 
