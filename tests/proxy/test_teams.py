@@ -585,7 +585,10 @@ def _body(seed: int) -> bytes:
         [Exchange("\n".join(rows[at:]), id=f"call_{at}", args={"command": f"make {seed}_{at} | x"})]
         for at in range(6)
     ]
-    return json.dumps(request("anthropic", f"go on {seed}", *steps)).encode()
+    schema = {"type": "object", "properties": {"command": {"type": "string"}}}
+    tools = [{"name": f"tool_{seed}", "description": f"runs {seed}", "input_schema": schema}]
+    said = request("anthropic", f"go on {seed}", *steps)
+    return json.dumps(said | {"system": f"You are {seed}.", "tools": tools}).encode()
 
 
 def _work(task: Callable[[], object]) -> Counter[tuple[str, ...]]:
