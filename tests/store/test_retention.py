@@ -23,7 +23,7 @@ from respool.store import (
     SQLiteStore,
     originals,
     retention,
-    sqlite,
+    sql_store,
 )
 from respool.store.database_file import file_identity, quarantine, quarantined_files
 from respool.store.originals import pack_original
@@ -424,9 +424,9 @@ def test_odd_clocks_can_fail(
 ):
     match planted:
         case "the clock is believed":
-            monkeypatch.setattr(sqlite, "trust_time", lambda _c, now: TrustedTime(now.time, True))
+            monkeypatch.setattr(sql_store, "trust_time", lambda _c, now: TrustedTime(now.time, True))
         case "nothing is ever trusted":
-            monkeypatch.setattr(sqlite, "trust_time", lambda *_: TrustedTime())
+            monkeypatch.setattr(sql_store, "trust_time", lambda *_: TrustedTime())
         case "what is behind stays behind":
             monkeypatch.setattr(originals, "not_before_trusted", lambda _c, time: time)
         case _:

@@ -23,7 +23,6 @@ from respool.store import (
     UnsearchablePattern,
     search_index,
 )
-from respool.store import sqlite as sqlite_store
 from respool.store.search_index import MAX_PATTERN_CHARS, SearchTerms
 from tests.effort import examples
 from tests.store.support import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
@@ -94,7 +93,6 @@ def test_finds_the_same_by_the_index_and_without_it(
     store.keep(OWNER, "c1", by_ref(*TEXTS))
     if way == "no FTS5":
         monkeypatch.setattr(search_index, "has_fts5", lambda: False)
-        monkeypatch.setattr(sqlite_store, "has_fts5", lambda: False)
     for pattern, text in FITTING:
         if way == "scan":
             store._index.delete()
