@@ -237,8 +237,8 @@ def open_existing_store(store_file: str | None) -> Generator[SQLStore]:
     location = resolve_store_location(store_file)
     if isinstance(location, Path) and not location.exists():
         raise CommandError(
-            f"There is no store at {click.format_filename(location)}. It is made when a proxy first "
-            "keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
+            f"There is no store at {click.format_filename(location)}. It is made when a proxy "
+            "first keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
         )
     with open_store_lazily(store_file) as store:
         yield store

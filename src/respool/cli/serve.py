@@ -23,6 +23,8 @@ from .options import (
     observe_option,
     policy_options,
     require_server,
+    resolve_store_location,
+    store_option,
     upstream_option,
 )
 

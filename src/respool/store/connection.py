@@ -18,7 +18,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class DamagedRow(sqlite3.DataError):
-    """A row cannot be read, for a byte of it has changed; either store takes it as its own error."""
+    """A row cannot be read: a byte of it has changed. Either store takes it as its own error."""
 
 
 class Rows(Protocol):

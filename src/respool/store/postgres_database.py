@@ -327,7 +327,7 @@ class PostgresDatabase:
                 connection = self._connect()
             except StoreUnavailable as error:
                 self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
-                self._try_at = time.monotonic() + self._pause * random.uniform(0.8, 1.2)
+                self._try_at = time.monotonic() + self._pause * random.uniform(0.8, 1.2)  # noqa: S311 - replicas apart
                 self._failure = error
                 raise
             self._pause, self._failure = 0.0, None
@@ -345,9 +345,10 @@ class PostgresDatabase:
         connection = TranslatedConnection(raw)
         try:
             connection.run(
-                f"SET search_path = {_SCHEMA}; SET lock_timeout = {round(self.wait * 1000)};"
+                f"SET search_path = {_SCHEMA}; SET client_min_messages = warning;"
+                f" SET lock_timeout = {round(self.wait * 1000)};"
                 f" SET statement_timeout = {round(_STATEMENT_SECONDS * 1000)};"
-                " SET idle_in_transaction_session_timeout = 60000; SET client_min_messages = warning"
+                " SET idle_in_transaction_session_timeout = 60000"
             )
             if not self._is_prepared:
                 self._prepare(connection)
@@ -392,7 +393,9 @@ class PostgresDatabase:
     def _reject_unsuitable(self, connection: TranslatedConnection) -> None:
         info = connection.raw.info
         if info.server_version < MIN_SERVER_VERSION * 10_000:
-            said = f"PostgreSQL {info.server_version // 10_000}; from {MIN_SERVER_VERSION} on it works"
+            said = (
+                f"PostgreSQL {info.server_version // 10_000}; from {MIN_SERVER_VERSION} on it works"
+            )
             raise StoreUnavailable(self.address, "failing", said)
         encoding = info.parameter_status("server_encoding")
         if encoding != "UTF8":
@@ -432,7 +435,7 @@ class PostgresDatabase:
             if before == 0:
                 initialize_meta(connection, self._own_salt)
             connection.run(
-                "INSERT INTO meta (key, number, value) VALUES"
+                "INSERT INTO meta (key, number, value) VALUES"  # noqa: S608 - ours
                 f" ('version', {len(translate_migrations())}, NULL),"
                 f" ('functions', NULL, '\\x{functions_stamp().hex()}')"
                 " ON CONFLICT (key) DO UPDATE SET number = excluded.number, value = excluded.value"
@@ -476,7 +479,9 @@ def _classify(error: Exception) -> UnavailableReason:
         return "failing"
     said = str(error)
     if "FATAL" in said or "no password" in said:
-        return next((reason for words, reason in _SAID if words in said), "unreachable")
+        for words, reason in _SAID:
+            if words in said:
+                return reason
     return "unreachable"
 
 
@@ -501,14 +506,16 @@ def _has_functions(connection: TranslatedConnection) -> bool:
 
 
 _DISK_BYTES: Final = (
-    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c"
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c"  # noqa: S608 - ours
     f" WHERE c.relnamespace = '{_SCHEMA}'::regnamespace AND c.relkind = 'r'"
     " AND c.relname <> 'search_words'"
 )
 _ROW_BYTES: Final = (
     "SELECT coalesce(sum(octet_length(body) + 200), 0)::bigint FROM originals",
-    "SELECT coalesce(sum(octet_length(edits) + octet_length(notes) + 600), 0)::bigint"
-    " FROM requests",
+    (
+        "SELECT coalesce(sum(octet_length(edits) + octet_length(notes) + 600), 0)::bigint"
+        " FROM requests"
+    ),
     "SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM reproductions",
 )
 

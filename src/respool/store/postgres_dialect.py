@@ -20,7 +20,7 @@ from .connection import Parameters
 from .database_file import MIGRATIONS, Migration
 from .meta import READ_CLOCK, READ_STAMP_AND_TRUSTED, WRITE_CLOCK
 
-_PLACEHOLDER = lazy_compile(r"'(?:[^']|'')*'|\?(\d+)|(\?)|(?<!:):([a-z]\w*)")
+_PLACEHOLDER = lazy_compile(r"'(?:[^']|'')*'|(?:\?(\d+)|(\?)|(?<!:):([a-z]\w*))( IS NULL)?")
 _TRUNCATED = lazy_compile(r"CAST\((.+?) AS INTEGER\)")  # PostgreSQL's rounds
 _INSERT_NEW = "INSERT OR IGNORE INTO"
 # A column of SQLite takes values of any type; here numbers have a column of their own.
@@ -40,6 +40,10 @@ _TYPES: Final = (
     (r"\bTEXT\b", 'text COLLATE "C"'),  # compared as bytes, as SQLite does
     (r" WITHOUT ROWID$", ""),
 )
+_TOTAL: Final = (
+    "CREATE OR REPLACE AGGREGATE total(float8) (SFUNC = float8pl, STYPE = float8,"
+    " INITCOND = '0', COMBINEFUNC = float8pl, PARALLEL = SAFE)"
+)
 # What follows a migration here, by its number.
 _ADDITIONS: Final[dict[int, Migration]] = {
     1: (
@@ -47,10 +51,14 @@ _ADDITIONS: Final[dict[int, Migration]] = {
         'ALTER TABLE facts ALTER COLUMN tokens TYPE text COLLATE "C"',
         "ALTER TABLE originals ALTER COLUMN body SET STORAGE EXTERNAL",  # it is packed already
         "ALTER TABLE requests ADD COLUMN rowid bigint GENERATED ALWAYS AS IDENTITY UNIQUE",
-        "ALTER TABLE requests ADD COLUMN max_scale bigint"
-        " GENERATED ALWAYS AS (max_scale(format, model)) STORED",
-        'CREATE TABLE search_words (ref text COLLATE "C" PRIMARY KEY'
-        " REFERENCES originals (ref) ON DELETE CASCADE, words tsvector)",
+        (
+            "ALTER TABLE requests ADD COLUMN max_scale bigint"
+            " GENERATED ALWAYS AS (max_scale(format, model)) STORED"
+        ),
+        (
+            'CREATE TABLE search_words (ref text COLLATE "C" PRIMARY KEY'
+            " REFERENCES originals (ref) ON DELETE CASCADE, words tsvector)"
+        ),
         "CREATE INDEX search_words_by_word ON search_words USING gin (words)",
         "CREATE INDEX search_words_unknown ON search_words (ref) WHERE words IS NULL",
     )
@@ -76,24 +84,27 @@ def translate_definition(statement: str) -> str:
     return statement
 
 
+Key = tuple[int | str, bool]  # of a parameter; True: only whether it is NULL is asked
+
+
 @lru_cache(1_000)
-def translate(statement: str) -> tuple[str, tuple[int | str, ...]]:
+def translate(statement: str) -> tuple[str, tuple[Key, ...]]:
     """A statement with numbered placeholders, and the key of each one's parameter.
 
-    >>> translate("SELECT a FROM b WHERE c = :d AND e = :f AND g > :d")
-    ('SELECT a FROM b WHERE c = $1 AND e = $2 AND g > $1', ('d', 'f'))
+    >>> translate("SELECT a FROM b WHERE (:c IS NULL OR d = :c) AND e > :c")
+    ('SELECT a FROM b WHERE ($1 OR d = $2) AND e > $2', (('c', True), ('c', False)))
     """
     statement = _OWN_STATEMENTS.get(statement, statement)
     statement = _TRUNCATED.sub(r"trunc(\1)::bigint", statement)
     statement = statement.replace("max_scale(r.format, r.model)", "r.max_scale")
     if statement.startswith(_INSERT_NEW):
         statement = f"INSERT INTO{statement.removeprefix(_INSERT_NEW)} ON CONFLICT DO NOTHING"
-    keys: list[int | str] = []
+    keys: list[Key] = []
     following = 0
 
     def number(found: re.Match[str]) -> str:
         nonlocal following
-        numbered, plain, named = found.groups()
+        numbered, plain, named, is_null = found.groups()
         if numbered is plain is named is None:
             return found[0]  # a text
         key: int | str = named
@@ -101,17 +112,19 @@ def translate(statement: str) -> tuple[str, tuple[int | str, ...]]:
             key = int(numbered) - 1
         elif plain is not None:
             key, following = following, following + 1
-        if key not in keys:
-            keys.append(key)
-        return f"${keys.index(key) + 1}"
+        # PostgreSQL cannot tell the type of a parameter that is only compared with NULL.
+        whole = key, is_null is not None
+        if whole not in keys:
+            keys.append(whole)
+        return f"${keys.index(whole) + 1}"
 
     return _PLACEHOLDER.sub(number, statement), tuple(keys)
 
 
-def order_parameters(keys: Sequence[int | str], given: Parameters) -> list[Any]:
+def order_parameters(keys: Sequence[Key], given: Parameters) -> list[Any]:
     """The parameters of a translated statement, in their order."""
     values: Any = given
-    return [_adapt(values[key]) for key in keys]
+    return [values[key] is None if is_null else _adapt(values[key]) for key, is_null in keys]
 
 
 def _adapt(value: Any) -> Any:
@@ -126,8 +139,7 @@ def functions() -> tuple[str, ...]:
         _function("min(bigint, bigint)", "bigint", "least($1, $2)"),
         _function("max(float8, float8)", "float8", "greatest($1, $2)"),
         _function("randomblob(integer)", "bytea", "uuid_send(gen_random_uuid())", "VOLATILE"),
-        "CREATE OR REPLACE AGGREGATE total(float8) (SFUNC = float8pl, STYPE = float8,"
-        " INITCOND = '0', COMBINEFUNC = float8pl, PARALLEL = SAFE)",
+        _TOTAL,
         _function("max_scale(text, text)", "bigint", _scale_expression()),
     )
 

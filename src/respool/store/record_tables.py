@@ -150,9 +150,7 @@ def read_facts(connection: Connection, conversation: str) -> Facts:
         raise DamagedRow(str(error)) from error
 
 
-def write_facts(
-    connection: Connection, conversation: str, new: list[FactRow], time: float
-) -> None:
+def write_facts(connection: Connection, conversation: str, new: list[FactRow], time: float) -> None:
     """Write facts down, but for those that are known already."""
     time = not_before_trusted(connection, time)
     connection.executemany(
@@ -227,9 +225,7 @@ def write_records(connection: Connection, records: Sequence[RequestRecord]) -> N
             write_facts(connection, record.conversation, new, record.time)
 
 
-def _ensure_conversation_row(
-    connection: Connection, records: Sequence[RequestRecord]
-) -> int:
+def _ensure_conversation_row(connection: Connection, records: Sequence[RequestRecord]) -> int:
     """Return the row id of the records' conversation, created if missing."""
     first, *others = records
     held = (connection, first.owner, first.conversation)
@@ -406,7 +402,8 @@ def read_sources(
     rows = connection.execute(
         """SELECT r.packing, r.edits, r.size FROM requests r
         JOIN conversations c ON c.id = r.conversation
-        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.made <> 0 ORDER BY r.time, r.rowid""",
+        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.made <> 0
+        ORDER BY r.time, r.rowid""",
         (conversation, owner),
     )
     found: dict[str, RecordedEdit] = {}
@@ -482,9 +479,7 @@ def read_units(connection: Connection, owner: str | None, since: float) -> list[
     ]
 
 
-def read_repeats(
-    connection: Connection, owner: str | None, since: float
-) -> tuple[RepeatCell, ...]:
+def read_repeats(connection: Connection, owner: str | None, since: float) -> tuple[RepeatCell, ...]:
     """Return the sums of the results that compacted requests sent, and of those repeated."""
     rows = connection.execute(
         """SELECT r.notes FROM requests r JOIN conversations c ON c.id = r.conversation

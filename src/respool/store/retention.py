@@ -190,9 +190,7 @@ def _remove_before(connection: Connection, conversation: int, before: float) -> 
         )
 
 
-def _delete_facts(
-    connection: Connection, conversation: str | None, before: float | None
-) -> None:
+def _delete_facts(connection: Connection, conversation: str | None, before: float | None) -> None:
     """Delete facts, including those of conversations without a row."""
     connection.execute(
         """DELETE FROM facts WHERE (?1 IS NULL OR conversation = ?1)

@@ -33,9 +33,7 @@ class NameSource(Protocol):
         ...
 
 
-def read_names(
-    connection: Connection, kind: NameKind, beginning: str, limit: int
-) -> list[str]:
+def read_names(connection: Connection, kind: NameKind, beginning: str, limit: int) -> list[str]:
     """Return the first names of a kind that begin so."""
     end = f"{beginning}\U0010ffff"
     return [row[0] for row in connection.execute(_QUERIES[kind], (beginning, end, limit))]
