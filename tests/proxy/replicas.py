@@ -174,7 +174,8 @@ class Load:
         """Load for the duration of the block; conversations that were begun are finished."""
         ended = threading.Event()
         threads = [
-            threading.Thread(target=self._work, args=(number, ended)) for number in range(self.agents)
+            threading.Thread(target=self._work, args=(number, ended))
+            for number in range(self.agents)
         ]
         for thread in threads:
             thread.start()
