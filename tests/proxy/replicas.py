@@ -33,7 +33,10 @@ EAGER: Mapping[str, Any] = {
     "passes": ("cap_results",),
     "keep_exchanges": 0,
 }
-OPTIONS = tuple(f"--set={key}={json.dumps(value)}" for key, value in EAGER.items())
+OPTIONS = tuple(
+    f"--set={key}={value[0] if isinstance(value, tuple) else json.dumps(value)}"
+    for key, value in EAGER.items()
+)
 STEPS = 8
 BYPASSED, TOO_LONG, SWITCHED = 3, 5, 7  # steps at which facts arise
 _REFS = re.compile(rb"\[respool: [^\[\]]{1,240}; ref ([a-z2-7]{20})\]")
@@ -146,10 +149,10 @@ def ask(port: int, at: Step) -> int:
         connection.close()
 
 
-def ask_again(choose: Callable[[], int], at: Step) -> int:
-    """Send the request of a step; once more if it was too long, as agents do."""
+def ask_again(choose: Callable[[], int], at: Step, statuses: tuple[int, ...] = (400,)) -> int:
+    """Send the request of a step; once more after some statuses, as agents do."""
     status = ask(choose(), at)
-    return ask(choose(), at) if status == 400 else status
+    return ask(choose(), at) if status in statuses else status
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:
@@ -166,6 +169,7 @@ class Load:
 
     choose: Callable[[], int]  # the port for the next request
     agents: int = 6
+    repeated: tuple[int, ...] = (400,)  # statuses after which agents ask once more
     failed: list[tuple[Step, int]] = field(default_factory=list)
     done: list[Step] = field(default_factory=list)
 
@@ -174,7 +178,8 @@ class Load:
         """Load for the duration of the block; conversations that were begun are finished."""
         ended = threading.Event()
         threads = [
-            threading.Thread(target=self._work, args=(number, ended)) for number in range(self.agents)
+            threading.Thread(target=self._work, args=(number, ended))
+            for number in range(self.agents)
         ]
         for thread in threads:
             thread.start()
@@ -188,7 +193,7 @@ class Load:
     def _work(self, conversation: int, ended: threading.Event) -> None:
         while True:
             for step in range(STEPS):
-                status = ask_again(self.choose, (conversation, step))
+                status = ask_again(self.choose, (conversation, step), self.repeated)
                 if status != 200:
                     self.failed.append(((conversation, step), status))
                 self.done.append((conversation, step))
