@@ -94,8 +94,8 @@ def _script(session: RecordedSession, requests: int) -> Script:
 # --- a real server -----------------------------------------------------------------------------
 
 
-def run_respool(port: Connection, upstream_port: int, store: str) -> None:
-    """Run respool with its defaults and this store."""
+def run_respool(port: Connection, upstream_port: int, store: str, shared: bool) -> None:
+    """Run respool with its defaults and this store, alone or as a replica."""
     from respool.proxy.app import build_app
     from respool.proxy.log import log_nothing
     from respool.proxy.server import serving
@@ -106,7 +106,8 @@ def run_respool(port: Connection, upstream_port: int, store: str) -> None:
 
     async def serve() -> None:
         options = ServerOptions(port=0, upstreams=chosen)
-        async with serving(build_app(options, CompactionOptions(), log_nothing)) as running:
+        compaction = CompactionOptions(shared_store=shared)
+        async with serving(build_app(options, compaction, log_nothing)) as running:
             port.send(running.port)
             await asyncio.Event().wait()  # until the process is ended
 
@@ -391,7 +392,7 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = asked.store or f"{folder}/respool.db"
         behind = stack.enter_context(running("upstream", run_upstream))
-        way = stack.enter_context(running("respool", run_respool, behind.port, store))
+        way = stack.enter_context(running("respool", run_respool, behind.port, store, True))
         measured = measure(way, played, store)
         print("\n".join(by_size(measured)), flush=True)
         for speed in asked.check:

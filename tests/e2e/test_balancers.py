@@ -54,11 +54,23 @@ def _documented(name: str, port: int, ports: list[int]) -> str:
     return text.replace(last, f"{last}\n{added}")
 
 
+def _at_random(text: str) -> str:
+    """The configuration without its choice by session: each request to any server."""
+    changed, count = re.subn(r"hash \$http.*;|balance hdr.*\n *hash-type.*", _random_line, text)
+    assert count == 1
+    return changed
+
+
+def _random_line(found: re.Match[str]) -> str:
+    return "random;" if found[0].startswith("hash") else "balance random"
+
+
 @contextlib.contextmanager
-def _balancer(name: str, folder: Path, ports: list[int]) -> Iterator[int]:
+def _balancer(name: str, folder: Path, ports: list[int], *, random: bool) -> Iterator[int]:
     """A balancer in front of these ports, and its own port."""
     program, (port,) = _program(name), free_ports(1)
     text = _documented(name, port, ports)
+    text = _at_random(text) if random else text
     if name == "nginx":
         text = _NGINX.format(folder=folder, documented=text)
     file = folder / f"{name}.conf"
@@ -130,7 +142,7 @@ def test_one_is_killed_and_one_added_under_load(tmp_path: Path, balancer: str, s
     with (
         upstream(seconds=0.05) as received,
         _replicas(received, store) as replicas,
-        _balancer(balancer, tmp_path, [one.port for one in replicas]) as port,
+        _balancer(balancer, tmp_path, [one.port for one in replicas], random=True) as port,
     ):
         # HAProxy repeats no request whose connection is reset, as those of a killed server are.
         load = Load(lambda: port, repeated=(400,) if balancer == "nginx" else (400, 502))
@@ -151,7 +163,7 @@ def test_a_rolling_restart_fails_no_request(tmp_path: Path, balancer: str, store
     with (
         upstream(seconds=0.05) as received,
         _replicas(received, store, *options) as replicas,
-        _balancer(balancer, tmp_path, [one.port for one in replicas]) as port,
+        _balancer(balancer, tmp_path, [one.port for one in replicas], random=False) as port,
     ):
         load = Load(lambda: port)
         with load.running():

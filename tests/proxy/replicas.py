@@ -133,6 +133,7 @@ def ask(port: int, at: Step) -> int:
         "x-api-key": "sk-ant-one",
         "anthropic-version": "2023-06-01",
         "content-type": "application/json",
+        "x-claude-code-session-id": f"session {conversation}",
         "x-step": f"{conversation}.{step}",
     }
     if step == BYPASSED and conversation % 3 == 0:
