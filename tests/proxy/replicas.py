@@ -33,7 +33,10 @@ EAGER: Mapping[str, Any] = {
     "passes": ("cap_results",),
     "keep_exchanges": 0,
 }
-OPTIONS = tuple(f"--set={key}={json.dumps(value)}" for key, value in EAGER.items())
+OPTIONS = tuple(
+    f"--set={key}={value[0] if isinstance(value, tuple) else json.dumps(value)}"
+    for key, value in EAGER.items()
+)
 STEPS = 8
 BYPASSED, TOO_LONG, SWITCHED = 3, 5, 7  # steps at which facts arise
 _REFS = re.compile(rb"\[respool: [^\[\]]{1,240}; ref ([a-z2-7]{20})\]")
@@ -130,6 +133,7 @@ def ask(port: int, at: Step) -> int:
         "x-api-key": "sk-ant-one",
         "anthropic-version": "2023-06-01",
         "content-type": "application/json",
+        "x-claude-code-session-id": f"session {conversation}",
         "x-step": f"{conversation}.{step}",
     }
     if step == BYPASSED and conversation % 3 == 0:
@@ -146,10 +150,10 @@ def ask(port: int, at: Step) -> int:
         connection.close()
 
 
-def ask_again(choose: Callable[[], int], at: Step) -> int:
-    """Send the request of a step; once more if it was too long, as agents do."""
+def ask_again(choose: Callable[[], int], at: Step, statuses: tuple[int, ...] = (400,)) -> int:
+    """Send the request of a step; once more after some statuses, as agents do."""
     status = ask(choose(), at)
-    return ask(choose(), at) if status == 400 else status
+    return ask(choose(), at) if status in statuses else status
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:
@@ -166,6 +170,7 @@ class Load:
 
     choose: Callable[[], int]  # the port for the next request
     agents: int = 6
+    repeated: tuple[int, ...] = (400,)  # statuses after which agents ask once more
     failed: list[tuple[Step, int]] = field(default_factory=list)
     done: list[Step] = field(default_factory=list)
 
@@ -189,7 +194,7 @@ class Load:
     def _work(self, conversation: int, ended: threading.Event) -> None:
         while True:
             for step in range(STEPS):
-                status = ask_again(self.choose, (conversation, step))
+                status = ask_again(self.choose, (conversation, step), self.repeated)
                 if status != 200:
                     self.failed.append(((conversation, step), status))
                 self.done.append((conversation, step))

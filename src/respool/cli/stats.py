@@ -46,7 +46,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..store import ConversationSummary, DefinedTool, SQLiteStore
+    from ..store import ConversationSummary, DefinedTool, SQLStore
     from ..store.owned import OwnedStore
 
 NOTHING_RECORDED: Final = (
@@ -60,7 +60,7 @@ _MAX_ROWS: Final = 10  # of a table
 
 
 def saving_between(
-    store: SQLiteStore | OwnedStore, since: float, until: float = _END_OF_TIME
+    store: SQLStore | OwnedStore, since: float, until: float = _END_OF_TIME
 ) -> Saving:
     """Saving of all requests from one time to another."""
     totals = store.totals(None, since=since, until=until, step=until - since)
@@ -68,14 +68,14 @@ def saving_between(
 
 
 def saving_of_conversation(
-    store: SQLiteStore | OwnedStore, conversation: ConversationSummary
+    store: SQLStore | OwnedStore, conversation: ConversationSummary
 ) -> Saving:
     """Saving of one conversation."""
     records = store.requests(conversation.name, conversation.owner, limit=_ALL_REQUESTS)
     return add_savings(saving_of_record(one) for one in records)
 
 
-def every_conversation(store: SQLiteStore | OwnedStore) -> Iterable[ConversationSummary]:
+def every_conversation(store: SQLStore | OwnedStore) -> Iterable[ConversationSummary]:
     """All conversations, page by page."""
     behind: tuple[float, int] | None = None
     while page := store.conversations(None, behind=behind, limit=_CONVERSATIONS_PER_PAGE):
@@ -114,7 +114,7 @@ class SavingsByOrigin(Struct, frozen=True):
 
 
 def savings_by_origin(
-    store: SQLiteStore | OwnedStore, since: float, until: float = _END_OF_TIME
+    store: SQLStore | OwnedStore, since: float, until: float = _END_OF_TIME
 ) -> SavingsByOrigin:
     """Savings from one time to another by agent, project and model."""
     found = store.totals_by_origin(None, since=since, until=until)
@@ -139,7 +139,7 @@ class Evidence(Struct, frozen=True):
         }
 
 
-def read_evidence(store: SQLiteStore | OwnedStore) -> Evidence:
+def read_evidence(store: SQLStore | OwnedStore) -> Evidence:
     """Comparisons of all that is recorded."""
     units = store.holdout_units(None)
     return Evidence(tuple(compare_groups(units)), excess_refetch(store.repeats(None)))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from ..policy import Policy
-from ..store import SQLiteStore, StoreUnavailable
+from ..store import SQLStore, StoreUnavailable
 from ..store.owned import OwnedStore
 from ..store.teams import Team, TeamError
 from .page import content_security_policy, page
@@ -126,7 +126,7 @@ class Dashboard:
 
     def __init__(
         self,
-        store: SQLiteStore,
+        store: SQLStore,
         proxy: ProxyStatus,
         control: ProxyControl | None = None,
         *,

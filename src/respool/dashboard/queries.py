@@ -27,13 +27,14 @@ from ..store import (
     RecordFilter,
     RequestLineage,
     RequestRecord,
+    SQLStore,
     StoreUnavailable,
     UnclearName,
     resolve_name,
 )
 from ..store.bill_statement import state_bill
 from ..store.comparison import compare_groups, comparison_fields, excess_fields
-from ..store.owned import OwnedStore, WholeStore
+from ..store.owned import OwnedStore
 from ..store.periods import SHOWN_PERIODS, last_periods, midnight
 from ..store.savings import add_savings, describe_saving, saving_of_total, state_record
 from ..store.teams import Team
@@ -296,7 +297,7 @@ class DashboardQueries:
 
     def __init__(
         self,
-        store: WholeStore | OwnedStore,
+        store: SQLStore | OwnedStore,
         proxy: ProxyStatus,
         clock: Callable[[], float] = time.time,
         *,
@@ -333,7 +334,7 @@ class DashboardQueries:
                 None, since=since, until=until, step=step, only=parse_filter(query)
             )
             if why := self._store.last_error():
-                trouble = describe_error(StoreUnavailable(self._store.path, why), self._team)
+                trouble = describe_error(StoreUnavailable(self._store.location, why), self._team)
         except StoreUnavailable as error:
             trouble = describe_error(error, self._team)
         around = self._proxy
@@ -538,13 +539,12 @@ class DashboardQueries:
         if self._team is not None:
             return StoreHealth(path="", bytes=0, dropped=0, moved_aside=[], trouble=trouble)
         try:
-            beside = store.path.with_name(f"{store.path.name}-wal")
-            size = store.path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
+            size = store.size()
             aside = [path.name for path in store.quarantined_files()]
-        except OSError:
+        except (OSError, StoreUnavailable):
             size, aside = 0, []
         return StoreHealth(
-            path=str(store.path),
+            path=str(store.location),
             bytes=size,
             dropped=store.dropped,
             moved_aside=aside,

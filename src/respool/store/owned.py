@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -23,36 +22,11 @@ from .base import (
     RequestLineage,
     RequestRecord,
     SearchResult,
-    Store,
     UnavailableReason,
     UnitTotal,
 )
 from .short_names import NameKind
-
-_NO_PATH: Final = Path()
-
-
-class WholeStore(Store, Protocol):
-    """A store with what is known of its file."""
-
-    path: Path
-
-    @property
-    def dropped(self) -> int:
-        """Number of records that were lost."""
-        ...
-
-    def lineage(self, conversation: str, owner: str | None) -> list[RequestLineage]:
-        """Return the lineage of each request of a conversation, in order."""
-        ...
-
-    def last_error(self) -> UnavailableReason | None:
-        """Return why the store cannot be used now; None: it can."""
-        ...
-
-    def quarantined_files(self) -> list[Path]:
-        """Return the damaged files that were moved aside."""
-        ...
+from .sql_store import SQLStore
 
 
 class OwnedStore:
@@ -62,15 +36,19 @@ class OwnedStore:
     one shows nothing until somebody writes it down here.
     """
 
-    path = _NO_PATH  # where the store is does not concern an owner
+    location = Path()  # where the store is does not concern an owner
     dropped = 0
 
-    def __init__(self, store: WholeStore, owner: str) -> None:
+    def __init__(self, store: SQLStore, owner: str) -> None:
         self._store, self._owner = store, owner
 
     def last_error(self) -> UnavailableReason | None:
         """Return why the store cannot be used now; None: it can."""
         return self._store.last_error()
+
+    def size(self) -> int:
+        """Return nothing: the size of the store is the work of all owners."""
+        return 0
 
     def quarantined_files(self) -> list[Path]:
         """Return nothing: damaged files hold what others have stored, too."""

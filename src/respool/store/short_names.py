@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import Final, Literal, Protocol
 
 from ..errors import RespoolError, quote_value
+from .connection import Connection
 
 NameKind = Literal["reference", "conversation", "owner"]
 
@@ -37,7 +37,7 @@ class NameSource(Protocol):
 
 
 def read_names(
-    connection: sqlite3.Connection,
+    connection: Connection,
     kind: NameKind,
     beginning: str,
     limit: int,

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from sqlite3 import Connection
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -23,8 +22,7 @@ from ..errors import RespoolError
 from ..policy import Policy
 from ..regex import lazy_compile
 from .base import RequestRecord
-
-T = TypeVar("T")
+from .connection import Connection, Database
 
 QuotaPeriod = Literal["day", "month"]
 OverQuota = Literal["refuse", "pass"]  # pass: requests are sent as they came
@@ -375,22 +373,6 @@ def find_expired_of_team(connection: Connection, now: float) -> int | None:
 # --- the teams of a store ----------------------------------------------------------------------
 
 
-class TeamDatabase(Protocol):
-    """The database of a store."""
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Run work on the last committed state."""
-        ...
-
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in a transaction."""
-        ...
-
-    def salt(self) -> bytes:
-        """Return the salt of the store's hashes."""
-        ...
-
-
 class TeamStore(Protocol):
     """The teams of a store, for the proxy and the command line. Raises StoreUnavailable."""
 
@@ -406,7 +388,7 @@ class TeamStore(Protocol):
 class Teams:
     """The teams of a store on a database."""
 
-    def __init__(self, database: TeamDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def directory(self, now: float) -> TeamDirectory:
