@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,14 @@ import pytest
 from respool.errors import PolicyError
 from respool.markers import reference
 from respool.policy import Policy
-from respool.store import DecisionStore, Retention, SQLiteStore, Store, resolve_name
+from respool.store import (
+    DecisionStore,
+    Retention,
+    SQLiteStore,
+    Store,
+    StoreLocation,
+    resolve_name,
+)
 from respool.store.owned import OwnedStore
 from respool.store.sql_store import SQLStore
 from respool.store.teams import (
@@ -29,20 +37,13 @@ from respool.store.teams import (
     period_at,
     team_policy,
 )
-from tests.store.support import NOW, by_ref, record, text_of
+from tests.store.support import NOW, by_ref, open_at, record, text_of
 
 DAY = 86_400.0
 UNOWNED = {"last_error", "quarantined_files", "size"}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    made = SQLiteStore(tmp_path / "respool.db")
-    yield made
-    made.close()
-
-
-def added(store: SQLiteStore, name: str, **fields: Any) -> Team:
+def added(store: SQLStore, name: str, **fields: Any) -> Team:
     made = new_team(name, NOW, **fields)
     store.teams.add(made)
     return made
@@ -51,7 +52,7 @@ def added(store: SQLiteStore, name: str, **fields: Any) -> Team:
 # --- isolation ---------------------------------------------------------------------------------
 
 
-def test_originals_of_a_team_are_rows_of_its_own(store: SQLiteStore):
+def test_originals_of_a_team_are_rows_of_its_own(store: SQLStore):
     one, two, text = added(store, "one"), added(store, "two"), text_of(1)
     ref = reference(text)
     for owner in (one.owner, "0" * 32):
@@ -73,7 +74,7 @@ def test_originals_of_a_team_are_rows_of_its_own(store: SQLiteStore):
     assert store.original(ref, None) is None
 
 
-def test_search_finds_what_the_owner_has(store: SQLiteStore):
+def test_search_finds_what_the_owner_has(store: SQLStore):
     one, two = added(store, "one"), added(store, "two")
     text = f"secret word\n{text_of(1)}"
     store.keep(one.owner, "c1", by_ref(text))
@@ -139,7 +140,7 @@ def test_an_owned_store_lacks_no_read_and_has_nothing_else():
     assert own == (every - writes) | UNOWNED
 
 
-def test_short_names_mean_the_owners_own(store: SQLiteStore):
+def test_short_names_mean_the_owners_own(store: SQLStore):
     one, two = added(store, "one"), added(store, "two")
     for owner, name in ((one.owner, "abcdef1"), (two.owner, "abcdef2")):
         store.record(record(f"r of {name}", owner=owner, conversation=name))
@@ -149,6 +150,14 @@ def test_short_names_mean_the_owners_own(store: SQLiteStore):
 
 
 # --- the same work -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[SQLiteStore]:
+    """A store in a file."""
+    made = SQLiteStore(tmp_path / "respool.db")
+    yield made
+    made.close()
 
 
 def steps_of(store: SQLiteStore, task: Any) -> tuple[int, list[str]]:
@@ -165,7 +174,8 @@ def steps_of(store: SQLiteStore, task: Any) -> tuple[int, list[str]]:
     return count[0], [one.split("'")[0] for one in statements]
 
 
-def test_a_foreign_reference_takes_the_same_instructions_as_an_unknown_one(store: SQLiteStore):
+def test_a_foreign_reference_takes_the_same_instructions_as_an_unknown_one(file: SQLiteStore):
+    store = file
     one, two = added(store, "one"), added(store, "two")
     texts = [text_of(n) for n in range(50)]
     store.keep(one.owner, "c1", by_ref(*texts))
@@ -187,8 +197,9 @@ def test_a_foreign_reference_takes_the_same_instructions_as_an_unknown_one(store
 
 
 def test_a_text_is_kept_by_the_same_instructions_whether_another_team_has_it_or_not(
-    store: SQLiteStore,
+    file: SQLiteStore,
 ):
+    store = file
     one, two = added(store, "one"), added(store, "two")
     known, unknown = (text_of(1, 3_000).replace("module", word) for word in ("moduli", "modulo"))
     store.keep(one.owner, "c1", by_ref(known))
@@ -199,6 +210,58 @@ def test_a_text_is_kept_by_the_same_instructions_whether_another_team_has_it_or_
     again = steps_of(store, lambda: store.keep(two.owner, "c3", by_ref(known)))
     assert first == second
     assert again != second
+
+
+class Noted:
+    """A connection that notes the statements it runs, with the number of rows that they find."""
+
+    def __init__(self, connection: Any, seen: list[tuple[str, int]]) -> None:
+        self._connection, self._seen = connection, seen
+
+    def execute(self, sql: str, *given: Any) -> Any:
+        rows = self._connection.execute(sql, *given)
+        self._seen.append((sql, rows.rowcount))
+        return rows
+
+    def executemany(self, sql: str, given: Any) -> Any:
+        rows = list(given)
+        self._seen.append((sql, len(rows)))
+        return self._connection.executemany(sql, rows)
+
+
+def statements_of(store: SQLStore, monkeypatch: pytest.MonkeyPatch, task: Any) -> Any:
+    """The statements of a task, on any store."""
+    seen, database = list[tuple[str, int]](), store._database
+    with monkeypatch.context() as noting:
+        for name in ("read", "write"):
+            run = getattr(database, name)
+            noting.setattr(
+                database, name, lambda work, run=run: run(lambda c: work(Noted(c, seen)))
+            )
+        task()
+    return seen
+
+
+def test_foreign_and_unknown_texts_are_read_and_kept_by_the_same_statements(
+    store: SQLStore, monkeypatch: pytest.MonkeyPatch
+):
+    one, two = added(store, "one"), added(store, "two")
+    foreign, unknown = text_of(1), text_of(2)
+    store.keep(one.owner, "c1", by_ref(foreign))
+    store.keep(two.owner, "c2", by_ref(text_of(3)))
+    tasks: tuple[Any, ...] = (
+        lambda text: store.original(reference(text), two.owner),
+        lambda text: store.readable_refs([reference(text)], two.owner),
+        lambda text: store.keep(two.owner, "c2", by_ref(text)),
+    )
+    for task in tasks:
+        first, second = [
+            statements_of(store, monkeypatch, partial(task, text)) for text in (foreign, unknown)
+        ]
+        assert first == second
+        assert first
+    again = statements_of(store, monkeypatch, lambda: store.keep(two.owner, "c3", by_ref(unknown)))
+    assert again != second  # the measure sees what is kept already
 
 
 # --- tokens, teams, usage ----------------------------------------------------------------------
@@ -214,7 +277,7 @@ def test_tokens_are_random_and_their_hashes_keyed():
     assert token not in hash_token(token, b"a" * 32)
 
 
-def test_tokens_live_until_they_expire_or_are_revoked(store: SQLiteStore):
+def test_tokens_live_until_they_expire_or_are_revoked(store: SQLStore):
     one = added(store, "one")
     made, secret = store.teams.issue("one", NOW)
     _, short = store.teams.issue("one", NOW + 1, NOW + 60)
@@ -232,7 +295,7 @@ def test_tokens_live_until_they_expire_or_are_revoked(store: SQLiteStore):
     assert store.teams.tokens() == []
 
 
-def test_teams_are_added_changed_and_removed(store: SQLiteStore):
+def test_teams_are_added_changed_and_removed(store: SQLStore):
     one = added(store, "one", quota=Quota(dollars=5.0, period="day"), days=3.0)
     assert store.teams.get("one") == one
     with pytest.raises(TeamError, match="already"):
@@ -285,7 +348,7 @@ def test_periods(period: Any, at: Any, start: Any, end: Any):
     assert period_at(period, times[0]) == tuple(times[1:])
 
 
-def test_usage_is_counted_by_day_and_outlives_the_records(store: SQLiteStore):
+def test_usage_is_counted_by_day_and_outlives_the_records(store: SQLStore):
     one = added(store, "one", quota=Quota(requests=3, period="month"))
     now = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
     for at, (day, mode) in enumerate(
@@ -310,10 +373,10 @@ def test_usage_is_counted_by_day_and_outlives_the_records(store: SQLiteStore):
     assert TeamDirectory().usage_of(one) == TeamUsage()
 
 
-def test_conversations_of_a_team_go_after_its_days(tmp_path: Path):
+def test_conversations_of_a_team_go_after_its_days(location: StoreLocation):
     now = [NOW]
-    store = SQLiteStore(
-        tmp_path / "respool.db",
+    store = open_at(
+        location,
         retention=Retention(days=30.0),
         clock=lambda: now[0],
         elapsed=lambda: now[0],
