@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -17,9 +18,16 @@ from genai_prices.data import providers
 
 from respool.facts import Facts
 from respool.markers import reference
-from respool.store import Retention, ServerAddress, StoreUnavailable, postgres_database
+from respool.store import (
+    Retention,
+    ServerAddress,
+    StoreUnavailable,
+    originals,
+    postgres_database,
+)
 from respool.store import postgres_dialect as dialect
 from respool.store.postgres import PostgresStore
+from respool.store.retention import delete_matching
 from respool.store.savings import max_scale
 from respool.wire.base import known_formats
 from tests.store.postgres_server import PASSWORD, USER, PostgresServer, serving
@@ -79,35 +87,41 @@ class TestSeveralAtOnce:
         (total,) = store.totals(None, since=0, until=4e9, step=4e9)
         assert total.requests == 120
 
-    def test_what_is_kept_while_others_forget_is_there_or_was_forgotten(self, postgres_url: str):
-        """An original that a writer has found must not go before the writer's link to it."""
-        until, texts = time.monotonic() + 2, by_ref(*(text_of(number, 3) for number in range(4)))
+    def test_what_a_writer_has_found_stays_until_it_is_linked(
+        self, store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Another one forgets the only conversation with it just then."""
+        texts, other = by_ref(text_of(1), text_of(2)), opened(postgres_url, wait=20)
+        store.keep(OWNER, "c1", texts)
+        find, forgotten = originals.find_present, threading.Event()
 
-        def keep(at: int) -> int:
-            rounds = 0
-            with contextlib.closing(opened(postgres_url, wait=20)) as one:
-                while time.monotonic() < until:
-                    one.keep(OWNER, f"c{at} {rounds % 7}", texts)
-                    rounds += 1
-            return rounds
+        def forget() -> None:
+            other._database.erase(lambda c: delete_matching(c, OWNER, "c1", None))
+            forgotten.set()
 
-        def forget(at: int) -> int:
-            rounds = 0
-            with contextlib.closing(opened(postgres_url, wait=20)) as one:
-                while time.monotonic() < until:
-                    name = f"c{rounds % 3} {rounds % 7}"
-                    one._database.erase(lambda c, name=name: delete_matching(c, OWNER, name, None))
-                    rounds += 1
-            return rounds
+        def find_and_forget(connection: Any, refs: Any) -> set[str]:
+            found = find(connection, refs)
+            monkeypatch.setattr(originals, "find_present", find)
+            eraser.start()
+            forgotten.wait(0.5)
+            return found
 
-        from respool.store.retention import delete_matching
+        eraser = threading.Thread(target=forget)
+        ready = dict[str, originals.PackedOriginal]()
 
-        with ThreadPoolExecutor(5) as threads:
-            work = [threads.submit(keep, at) for at in range(3)]
-            work += [threads.submit(forget, at) for at in range(2)]
-            assert all(one.result(60) > 3 for one in work)
+        def keep(c: Any) -> None:
+            monkeypatch.setattr(originals, "find_present", find_and_forget)
+            row = originals.ensure_conversation(c, OWNER, "c2", time=NOW)
+            originals.keep_originals(c, row, texts=texts, ready=ready, time=NOW)
+
+        store._database.write(keep)
+        eraser.join(20)
+        assert forgotten.is_set()
+        assert store.readable_refs(texts, OWNER) == texts.keys()
+        assert {one.name for one in store.conversations(None)} == {"c2"}
         for question in DANGLING:
             assert ask(postgres_url, question) == [], question
+        other.close()
 
     def test_one_at_a_time_sweeps(self, postgres_url: str):
         now = NOW
@@ -202,7 +216,7 @@ class TestALostServer:
             now += 0.01
             with pytest.raises(StoreUnavailable, match="connection refused"):
                 store.facts("c1")
-        pauses = [after - before for before, after in zip(attempts, attempts[1:], strict=False)]
+        pauses = [after - before for before, after in itertools.pairwise(attempts)]
         assert 0.05 < pauses[0] < 0.2
         assert 3.9 < pauses[-1] < 6.1
         assert len(attempts) < 25
@@ -340,9 +354,10 @@ class TestFaults:
 
     def test_a_command_makes_no_schema(self, postgres_server: PostgresServer):
         url = postgres_server.new_database()
-        with contextlib.closing(opened(url, create=False)) as store:
-            with pytest.raises(StoreUnavailable, match="nothing of respool is in it yet"):
-                store.refs(None)
+        store = opened(url, create=False)
+        with pytest.raises(StoreUnavailable, match="nothing of respool is in it yet"):
+            store.refs(None)
+        store.close()
         assert ask(url, "SELECT to_regnamespace('respool')") == [(None,)]
 
     def test_a_schema_that_was_dropped_is_begun_anew(self, postgres_server: PostgresServer):
