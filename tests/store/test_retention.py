@@ -20,6 +20,7 @@ from respool.store import (
     ForgetResult,
     RejectedRequest,
     Retention,
+    SentRequest,
     SQLiteStore,
     SQLStore,
     StoreLocation,
@@ -117,9 +118,14 @@ class TestAge:
         clock.now += 20 * DAY
         store.keep(OTHER, "later", shared)
         store.add_facts("later", Facts(cold=frozenset({"0c"})))
+        assert store.claim("later", "0c", "one", SentRequest(time=clock.now), Facts())
         swept(store)
+        assert len(store.prior_requests("later", ["0c"]).claims) == 1
+        clock.now += 2 * DAY
+        swept(store)
+        assert store.prior_requests("later", ["0c"]).claims == ()
         assert names(store) == {"old", "later"}
-        clock.now += 11 * DAY
+        clock.now += 9 * DAY
         swept(store)
         assert names(store) == {"later"}
         assert dict(store.originals(None)) == shared

@@ -25,6 +25,7 @@ from respool.store import (
     RequestLineage,
     RequestRecord,
     Retention,
+    SentRequest,
     SQLiteStore,
     SQLStore,
     Store,
@@ -167,6 +168,21 @@ class TestFacts:
         second.add_facts("c1", Facts(breakpoints=(("0f", "5m"),)))
         store.add_facts("c1", Facts(breakpoints=(("0f", "1h"),)))
         assert store.facts("c1").breakpoints == second.facts("c1").breakpoints == (("0f", "5m"),)
+        second.close()
+
+    def test_of_two_that_claim_a_history_the_first_one_has_it(self, store: SQLStore):
+        second, prefix = another(store), "0a" * 32
+        sent = SentRequest(time=NOW, terms="t", sent_as="projection", output=9, epochs=2)
+        cold, changed = Facts(cold=frozenset({prefix})), Facts(changed=frozenset({prefix}))
+        assert store.claim("c1", prefix, "one", sent, cold)
+        assert not second.claim("c1", prefix, "two", SentRequest(), changed)
+        assert second.facts("c1") == cold  # nothing of the second
+        assert second.prior_requests("c1", [prefix, "0b"]).claims == ((prefix, "one", sent),)
+        assert store.claim("c1", prefix, "one", SentRequest(), changed)  # again, with more facts
+        assert second.facts("c1") == cold.merge(changed)
+        assert second.claim("c1", "0b", "two", sent, Facts())
+        assert second.claim("c2", prefix, "two", sent, Facts())
+        assert store.prior_requests("c1", ["0c"]).claims == ()
         second.close()
 
     def test_every_kind_of_fact_is_stored(self):

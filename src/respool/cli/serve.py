@@ -134,6 +134,23 @@ def _forward_only(
     help="Write calls and results as plain messages to the upstream of this format. May be "
     "repeated.",
 )
+@click.option(
+    "--notice",
+    type=click.FloatRange(0, 600),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After SIGTERM, serve this long while /readyz answers 503, so that a balancer sends "
+    "requests elsewhere.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(1, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="At the end, wait this long for open responses.",
+)
 @click.option("--quiet", is_flag=True, help="Log no line per request.")
 @click.option(
     "--log-format",
@@ -156,6 +173,8 @@ def serve(  # noqa: PLR0913 - each is an option
     deadline: float,
     keep_alive: float,
     texts: tuple[FormatName, ...],
+    notice: float,
+    drain: float,
     quiet: bool,
     log_format: Literal["auto", "text", "json"],
     policy: Policy,
@@ -173,6 +192,7 @@ def serve(  # noqa: PLR0913 - each is an option
         from ..proxy.server_options import (
             CompactionOptions,
             ServerOptions,
+            TransferLimits,
             read_upstreams,
             upstreams_of,
             validated,
@@ -183,7 +203,8 @@ def serve(  # noqa: PLR0913 - each is an option
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
     going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
-    server = validated(ServerOptions(host, port, going, token))
+    limits = TransferLimits(notice_seconds=notice, drain_seconds=drain)
+    server = validated(ServerOptions(host, port, going, token, limits))
     _raise_file_limit()
     with inherited_socket() or bind(server) as listening:
         shown = f"[{host}]" if ":" in host else host

@@ -25,6 +25,7 @@ from .asgi import (
     Scope,
     Send,
     close_delimited,
+    closing,
     request_from,
     send_error,
     send_response,
@@ -72,6 +73,7 @@ from .tracing import span_exporter
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH: Final = "/healthz"
+READY: Final = "/readyz"
 METRICS: Final = "/metrics"
 ORIGINALS: Final = "/respool/originals/"
 # Browsers and crawlers ask for these by themselves; there are none.
@@ -115,6 +117,7 @@ class App:
         self._keep_alive = keep_alive  # None: no pings
         self._forwarder = Forwarder(self._client, self._middleware, options.limits, keep_alive)
         self._is_started = False
+        self.is_ending = False  # told to stop: a balancer sends its requests elsewhere
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's lifespan."""
@@ -154,6 +157,7 @@ class App:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and log it however it ends."""
         send = close_delimited(send) if scope["http_version"] == "1.0" else send
+        send = closing(send) if self.is_ending else send
         admission = admission_of(request_from(scope))
         entry = entry_for(admission.request, self.options.token)
         try:
@@ -197,6 +201,9 @@ class App:
     ) -> None:
         """Answer a request to one of respool's own endpoints."""
         request, token = admission.request, self.options.token
+        if request.path == READY:
+            await self._answer_ready(send)
+            return
         if request.path == HEALTH and not has_token(admission, token):
             await bare_health(scope, receive, send)  # without any detail
             return
@@ -206,6 +213,11 @@ class App:
         path = unquote(request.path)
         inside = {**scope, "path": path, "raw_path": request.path.encode("ascii")}
         await endpoint({**inside, "root_path": admission.prefix}, receive, send)
+
+    async def _answer_ready(self, send: Send) -> None:
+        """Answer, to anyone, whether a balancer may send requests here."""
+        status, body = (503, b'{"ready":false}') if self.is_ending else (200, b'{"ready":true}')
+        await send_response(send, status, body, _JSON)
 
     async def _forward(
         self, admission: Admission, downstream: Downstream, send: Send, entry: LogEntry
@@ -414,7 +426,7 @@ def is_own(request: Request) -> bool:
     path = request.path
     if path == "/":
         return request.method == "GET" and b"text/html" in request.named.get(b"accept", b"")
-    own = (HEALTH, METRICS, COMPRESS, GUARDRAIL, "/respool", *BROWSER_FILES)
+    own = (HEALTH, READY, METRICS, COMPRESS, GUARDRAIL, "/respool", *BROWSER_FILES)
     return path in own or path.startswith("/respool/")
 
 

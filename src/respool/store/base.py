@@ -228,6 +228,8 @@ class PriorRequests(Struct, frozen=True):
     edited: bool = False  # a projection with less than the client's history was sent
     edits: tuple[RecordedEdit, ...] = ()  # edits recorded after the given record
     last_id: int = 0  # the last record with edits
+    # Claimed requests, recorded or not: hash of the history, who claimed it, and the request.
+    claims: tuple[tuple[str, str, SentRequest], ...] = ()
 
 
 class ConversationSummary(Struct, frozen=True, kw_only=True):
@@ -448,6 +450,16 @@ class DecisionStore(Protocol):
 
     def add_facts(self, conversation: str, facts: Facts) -> None:
         """Write facts for all processes; durable on return, the first writer wins."""
+        ...
+
+    def claim(
+        self, conversation: str, prefix: str, by: str, sent: SentRequest, facts: Facts
+    ) -> bool:
+        """Claim a history for a request that is about to be sent, and write its facts.
+
+        All processes see it on return. False: the history is claimed by another request, and
+        nothing is written.
+        """
         ...
 
     def is_pinned(self, conversation: str) -> bool:

@@ -43,6 +43,7 @@ from .savings import (
 _Key = TypeVar("_Key")
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
 _WINDOWS, _BREAKPOINTS, _SUMMARIES = "windows", "breakpoints", "summaries"
+CLAIMS = "claims"  # rows of the facts' table: the histories that requests were sent with
 
 FactRow = tuple[str, str, str]  # kind, prefix or reference, tokens or words
 _SEPARATOR = "="  # before words: SQLite's column takes a text of figures for a number
@@ -134,7 +135,8 @@ _MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
 def read_facts(connection: Connection, conversation: str) -> Facts:
     """Return the facts of a conversation."""
     rows = connection.execute(
-        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
+        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ? AND kind <> ?",
+        (conversation, CLAIMS),
     ).fetchall()
     sets = {
         name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
@@ -176,6 +178,58 @@ def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
         words: tuple[tuple[str, str], ...] = getattr(new, kind)
         rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in known_texts]
     return rows
+
+
+class _Claim(Struct, frozen=True, array_like=True):
+    by: str
+    sent: SentRequest
+
+
+_claim_decoder = msgspec.json.Decoder(_Claim)
+
+
+def write_claim(
+    connection: Connection,
+    conversation: str,
+    prefix: str,
+    *,
+    by: str,
+    sent: SentRequest,
+    facts: list[FactRow],
+    time: float,
+) -> bool:
+    """Claim a history and write facts; False: another request has claimed it."""
+    value = _SEPARATOR + msgspec.json.encode(_Claim(by, sent)).decode()
+    write_facts(connection, conversation, [(CLAIMS, prefix, value)], time)
+    ((held,),) = connection.execute(
+        "SELECT tokens FROM facts WHERE conversation = ? AND kind = ? AND prefix = ?",
+        (conversation, CLAIMS, prefix),
+    ).fetchall()
+    if held != value and _read_claim(held).by != by:
+        return False
+    if facts:
+        write_facts(connection, conversation, facts, time)
+    return True
+
+
+def _read_claim(value: str) -> _Claim:
+    try:
+        return _claim_decoder.decode(value[len(_SEPARATOR) :])
+    except msgspec.MsgspecError as error:  # a byte of the file has changed
+        raise DamagedRow(str(error)) from error
+
+
+def _read_claims(
+    connection: Connection, conversation: str, prefixes: Collection[str]
+) -> tuple[tuple[str, str, SentRequest], ...]:
+    """Return the claims of histories."""
+    rows = connection.execute(
+        "SELECT prefix, tokens FROM facts WHERE conversation = ? AND kind = ?"  # noqa: S608 - our own
+        f" AND prefix IN ({', '.join('?' * len(prefixes))})",
+        (conversation, CLAIMS, *prefixes),
+    ).fetchall()
+    claims = ((prefix, _read_claim(value)) for prefix, value in rows)
+    return tuple((prefix, claim.by, claim.sent) for prefix, claim in claims)
 
 
 class _RecordNotes(Struct, frozen=True, omit_defaults=True):
@@ -379,7 +433,8 @@ def read_prior_requests(
         (conversation, after),
     ).fetchall()
     edits = tuple(edit for _, *packed_so in made for edit in _decode_edits(*packed_so))
-    return PriorRequests(found, bool(edited), edits, made[-1][0] if made else after)
+    claims = _read_claims(connection, conversation, prefixes)
+    return PriorRequests(found, bool(edited), edits, made[-1][0] if made else after, claims)
 
 
 def read_edits(

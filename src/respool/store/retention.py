@@ -32,6 +32,7 @@ from ..errors import PolicyError
 from .base import ForgetResult
 from .connection import Connection
 from .meta import read_clock, renew_stamp, write_clock
+from .record_tables import CLAIMS
 
 LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
 _MIN_VALUE = 1
@@ -50,6 +51,7 @@ _CONVERSATION_TABLES = {
 }
 _ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
 _STEADY_SECONDS = 86_400.0  # before the clock is trusted, and the largest gap between processes
+_CLAIM_SECONDS = 86_400.0  # long after any request of then has ended
 _CLOCK_TOLERANCE = 3_600.0  # seconds; difference between the two clocks, and between machines
 
 
@@ -283,7 +285,8 @@ def sweep_step(
         remove_rows(connection, oldest[0], _ROWS_PER_STEP)
         return True
     limit = now.time - retention.seconds
-    return _expire_facts(connection, limit) == _ROWS_PER_STEP
+    expired = max(_expire_facts(connection, limit), _expire_claims(connection, now.time))
+    return expired == _ROWS_PER_STEP
 
 
 def _clamp_future_times(connection: Connection, now: float) -> None:
@@ -330,5 +333,15 @@ def _expire_facts(connection: Connection, limit: float) -> int:
             AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.name = facts.conversation)
             LIMIT ?)""",
         (limit, _ROWS_PER_STEP),
+    )
+    return done.rowcount
+
+
+def _expire_claims(connection: Connection, now: float) -> int:
+    """Delete old claims: their requests are recorded."""
+    done = connection.execute(
+        """DELETE FROM facts WHERE (conversation, kind, prefix) IN (
+            SELECT conversation, kind, prefix FROM facts WHERE time < ? AND kind = ? LIMIT ?)""",
+        (now - _CLAIM_SECONDS, CLAIMS, _ROWS_PER_STEP),
     )
     return done.rowcount

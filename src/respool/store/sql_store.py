@@ -35,6 +35,7 @@ from .base import (
     RequestRecord,
     SearchHit,
     SearchResult,
+    SentRequest,
     StoreUnavailable,
     UnavailableReason,
     UnitTotal,
@@ -285,6 +286,18 @@ class SQLStore:
         if new:
             now = self._clock()
             self._database.write(lambda c: record_tables.write_facts(c, conversation, new, now))
+
+    def claim(
+        self, conversation: str, prefix: str, by: str, sent: SentRequest, facts: Facts
+    ) -> bool:
+        """Claim a history for a request that is about to be sent, and write its facts."""
+        new = record_tables.new_fact_rows(facts, Facts())
+        now = self._clock()
+        return self._database.write(
+            lambda c: record_tables.write_claim(
+                c, conversation, prefix, by=by, sent=sent, facts=new, time=now
+            )
+        )
 
     def record(self, record: RequestRecord) -> bool:
         """Queue a record without blocking. False: the queue is full and the record is lost."""
