@@ -898,8 +898,8 @@ class Session:
     may share it.
     """
 
-    def __init__(self, memo: Memo | None = None) -> None:
-        self._memo = Memo() if memo is None else memo
+    def __init__(self, memo: Memo | None = None, *, megabytes: float = 512.0) -> None:
+        self._memo = Memo.of_megabytes(megabytes) if memo is None else memo
 
     def parse(
         self, request: object, format: str | None = None, model: str | None = None

@@ -73,6 +73,7 @@ class Decider:
         shared_store: bool = False,
         text_formats: Collection[FormatName] = (),
         launch: Launch | None = None,
+        memory: float = 512.0,
     ) -> None:
         self.policy = policy
         self._launch = launch or Launch()
@@ -82,7 +83,7 @@ class Decider:
         self._observe = observe
         self._shared_store = shared_store  # other servers decide on the same conversations
         self._name = secrets.token_hex(8)  # among them
-        self._session = Session()
+        self._session = Session(megabytes=memory)
         self._conversations = Conversations()
 
     # --- decisions -------------------------------------------------------------------------
