@@ -23,6 +23,8 @@ from .options import (
     observe_option,
     policy_options,
     require_server,
+    resolve_store_location,
+    store_option,
     upstream_option,
 )
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.app import App
     from ..proxy.server_options import CompactionOptions, HoldoutOptions, ServerOptions
+    from ..store import StoreLocation
     from ..wire.base import FormatName
 
 _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this many
@@ -65,7 +68,7 @@ def service_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _start_in_background(port: int) -> None:
     from ..agents.service import start_in_background  # lazily: it needs the server's options
-    from ..store.retention import store_path
+    from ..store.location import store_path
 
     if not port:
         raise CommandError("--background needs a port that is known before: --port.")
@@ -115,6 +118,7 @@ def _forward_only(
 )
 @observe_option
 @holdout_options
+@store_option
 @click.option(
     "--shared-store",
     is_flag=True,
@@ -173,6 +177,7 @@ def serve(  # noqa: PLR0913 - each is an option
     upstreams_file: Path | None,
     observe: bool,
     holdout: HoldoutOptions,
+    store_file: str | None,
     shared_store: bool,
     deadline: float,
     keep_alive: float,
@@ -202,9 +207,9 @@ def serve(  # noqa: PLR0913 - each is an option
             upstreams_of,
             validated,
         )
-        from ..store.retention import Retention, store_path
+        from ..store.retention import Retention
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
-    store_path()  # validate before announcing the address
+    location = resolve_store_location(store_file)  # validated before announcing the address
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
     going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
@@ -226,7 +231,8 @@ def serve(  # noqa: PLR0913 - each is an option
             holdout=holdout,
         )
         click.echo("\n".join(start_lines(url, server, options)))
-        serve_app(partial(build_app, server, options, quiet, log_format), listening)
+        app = partial(build_app, server, options, quiet, log_format, store=location)
+        serve_app(app, listening)
 
 
 def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:
@@ -289,6 +295,8 @@ def build_app(
     options: CompactionOptions,
     quiet: bool,
     log_format: Literal["auto", "text", "json"] = "auto",
+    *,
+    store: StoreLocation | None = None,
 ) -> App:
     """The proxy that is served."""
     from ..proxy.app import build_app
@@ -300,11 +308,14 @@ def build_app(
         log_warnings_to,
         standard_error,
     )
+    from ..store import Retention, open_store
 
     format = default_format() if log_format == "auto" else log_format
     writer = LineWriter(standard_error(), token=server.token, format=format)
     log_warnings_to(writer)
-    return build_app(server, options, log_nothing if quiet else log_to(writer))
+    log = log_nothing if quiet else log_to(writer)
+    opened = open_store(store, retention=Retention.from_env())
+    return build_app(server, options, log, store=opened)
 
 
 def _raise_file_limit() -> None:

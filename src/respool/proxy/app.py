@@ -17,7 +17,7 @@ import msgspec
 from ..dashboard.http_api import Dashboard
 from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyControl, ProxyStatus
 from ..plugins import installed_version
-from ..store import KeepAliveEvent, Retention, SQLiteStore, Store, StoreUnavailable, store_path
+from ..store import KeepAliveEvent, Retention, SQLStore, Store, StoreUnavailable, open_store
 from .asgi import (
     ProxyError,
     Receive,
@@ -278,7 +278,7 @@ def build_app(
     options: CompactionOptions,
     log: Log,
     *,
-    store: SQLiteStore | None = None,
+    store: SQLStore | None = None,
     listener: RecordListener | None = None,
 ) -> App:
     """A proxy that compacts, with store, dashboard, metrics and tracing.
@@ -286,7 +286,9 @@ def build_app(
     `listener` is called with each record that is written.
     """
     _tune_interpreter()
-    store = store or SQLiteStore(store_path(), retention=Retention.from_env())
+    store = store or open_store(retention=Retention.from_env())
+    if store.is_shared:
+        options = msgspec.structs.replace(options, shared_store=True)
     decide = partial(
         Decider,
         options.policy,
@@ -331,7 +333,7 @@ def build_app(
 def _gateways(
     server: ServerOptions,
     options: CompactionOptions,
-    store: SQLiteStore,
+    store: SQLStore,
     listener: RecordListener | None,
     compactor: Compactor,
 ) -> CompressEndpoints:
@@ -356,7 +358,7 @@ def _tune_interpreter() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _open(store: SQLiteStore) -> None:
+def _open(store: SQLStore) -> None:
     """Open the store; if that fails, requests still pass, and it is tried again with them."""
     try:
         store.salt()
@@ -365,7 +367,7 @@ def _open(store: SQLiteStore) -> None:
 
 
 def _keep_alive(
-    budget: float, compactor: Compactor, store: SQLiteStore, metrics: Metrics
+    budget: float, compactor: Compactor, store: SQLStore, metrics: Metrics
 ) -> KeepAlive | None:
     """Keep-alive pings within a budget; None: there is no budget."""
     if budget <= 0:
@@ -406,7 +408,7 @@ def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions
     )
 
 
-def _control(compactor: Compactor, store: SQLiteStore) -> ProxyControl:
+def _control(compactor: Compactor, store: SQLStore) -> ProxyControl:
     """What may be changed from the dashboard."""
 
     def pin(conversation: str, pinned: bool) -> bool:
@@ -463,7 +465,7 @@ class HealthEndpoint:
     """
 
     def __init__(
-        self, store: SQLiteStore, breaker: Callable[[], BreakerState], mode: Callable[[], Mode]
+        self, store: SQLStore, breaker: Callable[[], BreakerState], mode: Callable[[], Mode]
     ) -> None:
         self._store = store
         self._breaker = breaker
