@@ -43,6 +43,7 @@ IDLE = 600.0  # seconds; after a longer pause an agent does not count as at work
 LATE, BUSY = 0.1, 0.6  # seconds that one request in a hundred waits; share of a core
 SIZES = (100_000, 200_000, 400_000, 800_000, 10**12)
 PLANNED = (512, 1_024, 2_048, 4_096, 8_192)  # megabytes for conversations, of one server
+_IDLE_SECONDS = 3.0  # over which the use of an idle server is measured
 _SETTLE = 0.004  # seconds without CPU time after which a server counts as idle
 
 
@@ -186,23 +187,32 @@ def measure(way: Way, played: Sequence[Script], store: str) -> Measured:
     """Send sessions one after another, and some long histories to a server that never saw them."""
     assert way.pid is not None
     asyncio.run(_play(way, structs.replace(played[0], pauses=(0.0, 0.0)), "warm-up"))
-    base, kept = resident(way.pid), store_size(store)
-    steps = [asyncio.run(_play(way, script, f"session {at}")) for at, script in enumerate(played)]
+    base, kept, idle = resident(way.pid), store_size(store), _idle_share(way.pid)
+    steps = [
+        asyncio.run(_play(way, script, f"session {at}", idle)) for at, script in enumerate(played)
+    ]
     held = (resident(way.pid) - base) / len(played)
     grown = (store_size(store) - kept) / sum(map(len, steps))
     cold = asyncio.run(_play_cold(way, played))
     return Measured(tuple(steps), tuple(cold), held, base, grown)
 
 
-async def _play(way: Way, script: Script, name: str) -> tuple[Step, ...]:
+def _idle_share(pid: int) -> float:
+    """The share of a core that a server takes while nobody asks it."""
+    before, start = cpu(pid), time.perf_counter()
+    time.sleep(_IDLE_SECONDS)
+    return (cpu(pid) - before) / (time.perf_counter() - start)
+
+
+async def _play(way: Way, script: Script, name: str, idle: float = 0.0) -> tuple[Step, ...]:
     assert way.pid is not None
     client, steps = Client(way.port), list[Step]()
     for at, pause in enumerate(script.pauses):
         body = script.body(at)
         before = await settled(way.pid) if at == 0 else cpu(way.pid)
         await client.send(body, name)
-        answered = cpu(way.pid)
-        after = await settled(way.pid)
+        answered, since = cpu(way.pid), time.perf_counter()
+        after = await settled(way.pid) - idle * (time.perf_counter() - since)
         demand = Demand(answered - before, max(0.0, after - answered))
         steps.append(Step(pause, len(body), demand))
     client.close()
@@ -230,11 +240,11 @@ async def _play_cold(way: Way, played: Sequence[Script]) -> list[tuple[int, floa
 def store_size(store: str) -> int:
     """Bytes that a store takes."""
     if "://" in store:
-        import psycopg  # pyright: ignore[reportMissingImports]
+        import psycopg
 
         with psycopg.connect(store) as connection:
             found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            return int(found[0])
+            return 0 if found is None else int(found[0])
     if not Path(store).exists():
         return 0
     with closing(sqlite3.connect(store)) as file:
@@ -400,9 +410,13 @@ def as_rows(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def curve(measured: Measured, found: Plan) -> list[tuple[int, Figures]]:
-    """The figures of one core with fewer and more agents than it carries."""
-    counts = sorted({max(1, int(found.agents_per_core * share / 10)) for share in _SHARES})
-    return [(count, _figures(simulate(measured.steps, agents=count, seed=3))) for count in counts]
+    """The figures of one server with fewer and more agents than it carries."""
+    counts = sorted({max(1, int(found.agents_per_server * share / 10)) for share in _SHARES})
+    memory = memory_of(measured, found.memory)
+    return [
+        (count, _figures(simulate(measured.steps, agents=count, seed=3, memory=memory)))
+        for count in counts
+    ]
 
 
 _SHARES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20)  # tenths of the agents that it carries
