@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +33,9 @@ from ..store.savings import Saving, add_savings, describe_saving
 from .console import EXIT_UNUSABLE, CommandError, escape_unprintable, pluralize
 from .options import (
     STANDARD_STREAM,
+    core_count,
     display_name,
+    is_stderr_terminal,
     open_recorded_store,
     parse_date_or_age,
     write_bytes,
@@ -46,7 +47,7 @@ from .stats import every_conversation, saving_of_conversation
 @contextmanager
 def progress_bar(files: Sequence[Path], *, quiet: bool) -> Generator[ProgressCallback]:
     """Show progress, if standard error is a terminal."""
-    if quiet or not files or not _is_stderr_terminal():
+    if quiet or not files or not is_stderr_terminal():
         yield lambda _: None
         return
     from rich.console import Console  # lazily: only for a terminal
@@ -60,10 +61,6 @@ def progress_bar(files: Sequence[Path], *, quiet: bool) -> Generator[ProgressCal
         yield lambda done: bar.update(
             task, completed=done.size, description=_describe_progress(done, len(files))
         )
-
-
-def _is_stderr_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def _describe_progress(done: Progress, files: int) -> str:
@@ -186,14 +183,7 @@ def _replay_files(
     if not files:
         return RunResult((), ())
     with progress_bar(files, quiet=arguments.quiet) as note:
-        return replay_files(files, wanted, arguments.jobs or _core_count(), note)
-
-
-def _core_count() -> int:
-    """Number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return replay_files(files, wanted, arguments.jobs or core_count(), note)
 
 
 def _is_unusable(paths: Sequence[str], found: RunResult) -> bool:

@@ -262,10 +262,8 @@ def replay_files(
 def _process_files(request: RunRequest, jobs: int, collector: OutcomeCollector) -> None:
     """Process all sessions, in this process or in a worker pool."""
     if jobs > 1 and sum(collector.sizes.values()) >= MIN_PARALLEL_BYTES:
-        from .worker_pool import (
-            WorkerPool,
-            can_start_workers,
-        )  # late: small inputs need no processes
+        from ..batch.worker_process import can_start_workers  # late: small inputs need no processes
+        from .worker_pool import WorkerPool
 
         if can_start_workers():
             WorkerPool(request, jobs, collector).run()
