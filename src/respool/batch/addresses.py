@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path, PurePath, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from ..regex import lazy_compile
 
 _SCHEME = lazy_compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: not a drive
 _TEMPORARY = ".part"
+
+
+EngineName = Literal["local", "ray"]
 
 
 class StorageError(RespoolError):

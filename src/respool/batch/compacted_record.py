@@ -179,8 +179,8 @@ def _compact_columns(row: dict[str, Any], options: RecordOptions, memo: Memo) ->
     """A row whose columns are a request's fields; lists and objects may be texts of JSON."""
     if not any(row.get(name) is not None for name in history_fields()):
         raise RejectedRecord(f"it has no value in any of the columns {', '.join(history_fields())}")
-    fields = {name: _field(value) for name, value in row.items() if value is not None}
-    request = b"{" + b",".join(_member(name, raw) for name, raw in fields.items()) + b"}"
+    fields = _row_fields(row)
+    request = _join_fields(fields)
     made = _project(request, options, memo)
     if made.request is request:
         return made.record(row)
@@ -195,14 +195,34 @@ def _compact_columns(row: dict[str, Any], options: RecordOptions, memo: Memo) ->
     return made.record({**row, **changed}, tuple(changed))
 
 
-def _member(name: str, raw: bytes) -> bytes:
-    return msgspec.json.encode(name) + b":" + raw
+def row_bytes(row: dict[str, Any]) -> bytes:
+    """A row as a line of JSON; texts of JSON lists and objects are those."""
+    return _join_fields(_row_fields(row))
+
+
+def _row_fields(row: dict[str, Any]) -> dict[str, bytes]:
+    return {name: _field(value) for name, value in row.items() if value is not None}
+
+
+def _join_fields(fields: dict[str, bytes]) -> bytes:
+    members = (msgspec.json.encode(name) + b":" + raw for name, raw in fields.items())
+    return b"{" + b",".join(members) + b"}"
 
 
 def _field(value: object) -> bytes:
     if isinstance(value, str) and value[:_TEXT_LIMIT].lstrip().startswith(("[", "{")):
-        return value.encode()
+        text = value.encode()
+        if b"\n" not in text and _is_json(text):
+            return text
     return msgspec.json.encode(without_nulls(value))
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
 
 
 def _request_bytes(value: object) -> bytes:

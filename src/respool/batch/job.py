@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +11,7 @@ from msgspec import Struct
 from ..errors import RespoolError
 from ..plugins import installed_version
 from .addresses import (
+    EngineName,
     FoundFile,
     absolute,
     file_name,
@@ -36,8 +36,6 @@ from .records import Block, UnreadableInput, kind_of, split_file
 
 BLOCK_BYTES = 64 * 1024 * 1024
 JOB_FILE, SUMMARY_FILE, FILES_FILE = "job.json", "summary.json", "files.jsonl"
-
-EngineName = Literal["local", "ray"]
 
 
 class OtherJob(RespoolError):

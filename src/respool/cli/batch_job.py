@@ -10,10 +10,10 @@ import click
 import msgspec
 from msgspec import Struct
 
-from ..batch.addresses import absolute
+from ..batch.addresses import EngineName, absolute
 from ..batch.block_work import REJECTED, BlockOptions
 from ..batch.compacted_record import RecordOptions
-from ..batch.job import BatchProgress, BatchSummary, EngineName, plan_batch, run_batch
+from ..batch.job import BatchProgress, BatchSummary, plan_batch, run_batch
 from ..policy import Policy
 from .console import EXIT_UNUSABLE, CommandError, escape_unprintable, pluralize
 from .options import STANDARD_STREAM, core_count, is_stderr_terminal, write_bytes

@@ -18,7 +18,6 @@ from enum import Enum
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar, cast
 
@@ -106,7 +105,7 @@ def run_worker(pipe: Connection) -> None:
 
 
 def _process_file(file: str, pipe: Connection, request: RunRequest) -> None:
-    for index, (item, more) in enumerate(_with_more_flag(read_items(Path(file)))):
+    for index, (item, more) in enumerate(_with_more_flag(read_items(file))):
         pipe.send(_Claim(index, getattr(item, "id", ""), more))
         answer: _Reply = pipe.recv()
         if answer is _Reply.EXHAUSTED:
@@ -260,6 +259,7 @@ class WorkerPool:
     def _handle_death(self, worker: _WorkerProcess, file: _SharedFile) -> None:
         """Skip the session that a dead worker was at, and reassign the rest of its file."""
         session = worker.session
+        self._kept.note_death(file.name)
         self._workers.remove(worker)
         worker.pipe.close()
         worker.process.join(1.0)  # it may still be ending by itself, with a status
