@@ -1,7 +1,7 @@
 """Files by path or by address: `s3://bucket/logs/a.jsonl` and other schemes go through fsspec.
 
 A plain path needs no package beside Python's own. An object in object storage appears when it is
-complete; a local file is written under another name first.
+complete; any other file is written under another name first.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..regex import lazy_compile
 
 _SCHEME = lazy_compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: not a drive
 _TEMPORARY = ".part"
+_OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"))
 
 
 EngineName = Literal["local", "ray"]
@@ -142,18 +143,27 @@ def find_files(address: str) -> Iterator[FoundFile]:
 @contextmanager
 def write_stream(address: str) -> Generator[IO[bytes]]:
     """Write a file that is whole or not there, however the writing ends."""
-    if is_remote(address):
-        storage, path = _filesystem(address)
-        stream = storage.open(path, "wb")
-        try:
+    if not is_remote(address):
+        with _write_locally(Path(address)) as stream:
             yield stream
+    elif address.partition("://")[0].lower() in _OBJECT_STORES:
+        with _write_object(address) as stream:
+            yield stream
+    else:
+        storage, path = _filesystem(address)
+        storage.makedirs(path.rpartition("/")[0], exist_ok=True)
+        temporary = f"{path}.{os.getpid()}{_TEMPORARY}"
+        try:
+            with storage.open(temporary, "wb") as stream:
+                yield stream
         except BaseException:
-            getattr(stream, "discard", lambda: None)()
-            stream.closed = True  # nothing is uploaded when it is collected
+            storage.rm_file(temporary)
             raise
-        stream.close()
-        return
-    file = Path(address)
+        storage.mv(temporary, path)
+
+
+@contextmanager
+def _write_locally(file: Path) -> Generator[IO[bytes]]:
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f"{file.name}.{os.getpid()}{_TEMPORARY}")
     try:
@@ -164,6 +174,19 @@ def write_stream(address: str) -> Generator[IO[bytes]]:
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _write_object(address: str) -> Generator[IO[bytes]]:
+    storage, path = _filesystem(address)
+    stream = storage.open(path, "wb")
+    try:
+        yield stream
+    except BaseException:
+        stream.discard()
+        stream.closed = True  # so that nothing is uploaded when it is collected
+        raise
+    stream.close()
 
 
 def remove_unfinished(folder: str) -> None:
