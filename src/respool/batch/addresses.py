@@ -6,6 +6,7 @@ complete; any other file is written under another name first.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from ..regex import lazy_compile
 
 _SCHEME = lazy_compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: not a drive
 _TEMPORARY = ".part"
+_BUFFER = 1024 * 1024
 _OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"))
 
 
@@ -97,7 +99,7 @@ def open_stream(address: str) -> IO[bytes]:
     if not is_remote(address):
         return Path(address).open("rb")
     storage, path = _filesystem(address)
-    return storage.open(path, "rb")
+    return io.BufferedReader(storage.open(path, "rb"), _BUFFER)  # its lines may be limited
 
 
 def find_file(address: str) -> FoundFile | None:

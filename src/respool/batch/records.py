@@ -27,7 +27,6 @@ SUFFIXES: dict[str, Kind] = {
 }
 MAX_LINE_BYTES = 256 * 1024 * 1024  # a longer line is set aside
 _ROWS = 64  # rows of Parquet in memory at a time
-_BUFFER = 1024 * 1024
 _CHUNK = 8 * 1024 * 1024  # skipped at a time in a line that is too long
 
 

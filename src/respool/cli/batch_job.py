@@ -130,7 +130,7 @@ def _problem_lines(summary: BatchSummary, folder: str) -> Iterator[str]:
         yield f"Set aside in {where}: {pluralize(summary.figures.rejected, 'record')}"
         reasons = sorted(summary.figures.reasons.items(), key=lambda one: -one[1])
         for reason, count in reasons[:_MAX_REASONS]:
-            yield f"  {count:,} times: {reason}"
+            yield f"  {count:,}: {reason}"
     for one in summary.unreadable[:_MAX_REASONS]:
         yield f"Not read: {one.source}: {one.reason}"
     if summary.failed:
