@@ -242,6 +242,12 @@ class TestAnotherRun:
         assert told[-1].done == told[-1].blocks > 3
         assert told[-1].read == told[-1].total == source.stat().st_size
 
+    def test_its_own_output_is_no_input(self, tmp_path: Path):
+        write_lines(tmp_path / "a.jsonl", lines("anthropic"))
+        first = ran(tmp_path, options(tmp_path / "out"))
+        assert ran(tmp_path, options(tmp_path / "out")) == first
+        assert first.files == 1
+
     @pytest.mark.parametrize("loss", ["part-000001.jsonl", "manifest/part-000001.json"])
     def test_makes_again_what_is_gone(self, tmp_path: Path, loss: str):
         source, out = write_lines(tmp_path / "in.jsonl", lines()), tmp_path / "out"
@@ -253,14 +259,15 @@ class TestAnotherRun:
 
     @POSIX
     def test_goes_on_after_a_kill(self, tmp_path: Path):
-        source = write_lines(tmp_path / "in.jsonl", lines(exchanges=30))
-        ran(source, options(tmp_path / "whole"), block=100_000)
+        source = write_lines(tmp_path / "in.jsonl", lines("anthropic", exchanges=30))
+        ran(source, options(tmp_path / "whole", policy=Policy()), block=40_000)
         code = (
             "import sys; from respool.batch import job, local_engine\n"
-            "from tests.batch.test_batch import options, ran\n"
+            "from tests.batch.test_batch import Policy, options, ran\n"
             "local_engine._MIN_PARALLEL_BYTES = 0\n"
-            "if __name__ == '__main__': ran(sys.argv[1], options(sys.argv[2]), jobs=2, "
-            "block=100_000)\n"
+            "if __name__ == '__main__':\n"
+            "    out = options(sys.argv[2], policy=Policy())\n"
+            "    ran(sys.argv[1], out, jobs=2, block=40_000)\n"
         )
         script, out = tmp_path / "run.py", tmp_path / "out"
         script.write_text(code)
@@ -274,7 +281,7 @@ class TestAnotherRun:
         done = len([*out.glob("manifest/*.json")])
         assert 0 < done < len([*(tmp_path / "whole" / "manifest").iterdir()])
         time.sleep(0.5)  # its processes end by themselves
-        ran(source, options(out), block=100_000)
+        ran(source, options(out, policy=Policy()), block=40_000)
         assert contents(out) == contents(tmp_path / "whole")
 
     @pytest.mark.parametrize("change", [{"to": "parquet"}, {"policy": Policy()}, {"column": "x"}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,6 +169,28 @@ def test_a_replay_of_object_storage(storage: Any, engine: str, tmp_path: Path):
     assert figures(respool(*kept, folder=tmp_path)) == figures(found)
     assert len(storage.find(f"bucket/kept-{engine}")) >= 2 * 6
     assert figures(respool(*kept, folder=tmp_path)) == figures(found)
+
+
+def die(unit: tuple[str, bool]) -> str:
+    """Die at every try, or at the first one."""
+    marker = Path(unit[0])
+    if unit[1] or not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def test_a_unit_whose_worker_dies_is_done_again_or_left_out(tmp_path: Path):
+    code = (
+        "import sys; from tests.batch.test_ray_and_storage import die\n"
+        "from respool.batch.ray_engine import run_on_ray\n"
+        "units = [(sys.argv[1] + '/once', False), (sys.argv[1] + '/always', True)]\n"
+        "print([*run_on_ray(die, units, 1)])\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "[(0, 'done')]\n"
 
 
 def test_what_is_not_there(storage: Any, tmp_path: Path):

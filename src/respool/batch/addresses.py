@@ -90,7 +90,10 @@ def _filesystem(address: str) -> tuple[Any, str]:
         raise missing_package(address, error) from None
     try:
         return core.url_to_fs(address)
-    except (ImportError, ValueError) as error:  # which name the package, or the schemes there are
+    except (
+        ImportError,
+        ValueError,
+    ) as error:  # which name the package, or the schemes there are
         raise StorageError(f"{address}: {error}.") from None
 
 

@@ -6,14 +6,17 @@ with an entry is done, and one without is done again.
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
 
 from ..compaction.memo import Memo
+from ..regex import lazy_compile
 from .addresses import join, write_stream
 from .compacted_record import (
     CompactedRecord,
@@ -26,6 +29,8 @@ from .shards import Shard, open_shard
 
 MANIFEST, REJECTED = "manifest", "rejected"
 _MEMO_STATES, _MEMO_BYTES = 64, 128_000_000
+_NUMBER = lazy_compile(r"\d[\d,.]*")
+_MAX_REASON_CHARS = 200
 _MAX_KEPT_CHARS = 4_000_000  # of a record that is set aside; a longer one is named only
 
 Note = Callable[[int, int], None]  # the record about to be worked on, and bytes read before it
@@ -75,45 +80,31 @@ def part_name(number: int) -> str:
 
 def work_on_block(block: Block, options: BlockOptions, note: Note) -> BlockDone:
     """Compact a block; raises OSError if the storage fails, so that it is tried again."""
-    name = f"{part_name(block.number)}.{shard_suffix(block, options.to)}"
-    rejects: list[bytes] = []
-    worker = _BlockWorker(block, options, rejects)
-    with write_stream(join(options.folder, name)) as stream:
-        counted = _CountedStream(stream)
-        shard = open_shard(
-            counted,  # pyright: ignore[reportArgumentType]
-            block,
-            shard_suffix(block, options.to),
-            with_originals=options.record.with_originals,
-        )
+    part, kind = part_name(block.number), shard_suffix(block, options.to)
+    name = f"{part}.{kind}"
+    with ExitStack() as stack:
+        rejects = _RejectFile(join(options.folder, REJECTED, f"{part}.jsonl"), stack)
+        stream = _CountedStream(stack.enter_context(write_stream(join(options.folder, name))))
+        shard = open_shard(stream, block, kind, with_originals=options.record.with_originals)
+        worker = _BlockWorker(block, options, rejects)
         worker.fill(shard, note)
         shard.close()
-    if rejects:
-        with write_stream(
-            join(options.folder, REJECTED, f"{part_name(block.number)}.jsonl")
-        ) as out:
-            out.writelines(rejects)
-    done = BlockDone(block.number, block.source, name, worker.figures(counted.size))
-    with write_stream(join(options.folder, MANIFEST, f"{part_name(block.number)}.json")) as out:
+    done = BlockDone(block.number, block.source, name, worker.figures(stream.size))
+    with write_stream(join(options.folder, MANIFEST, f"{part}.json")) as out:
         out.write(msgspec.json.encode(done))
     return done
 
 
-class _CountedStream:
-    """A stream that counts what is written."""
-
-    closed = False  # as pyarrow asks
+class _CountedStream(io.RawIOBase):
+    """A stream that counts what is written; who opened the inner one closes it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self.size = 0
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Any, /) -> int:
         self.size += memoryview(data).nbytes
         return self._stream.write(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
 
     def tell(self) -> int:
         return self.size
@@ -121,20 +112,24 @@ class _CountedStream:
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
 
-    def seekable(self) -> bool:
-        return False
+class _RejectFile:
+    """A file of records that are set aside, made with the first one."""
 
-    def close(self) -> None:
-        pass  # who opened it closes it
+    def __init__(self, address: str, stack: ExitStack) -> None:
+        self._address, self._stack = address, stack
+        self._stream: IO[bytes] | None = None
+
+    def add(self, entry: dict[str, Any]) -> None:
+        if self._stream is None:
+            self._stream = self._stack.enter_context(write_stream(self._address))
+        self._stream.write(msgspec.json.encode(entry) + b"\n")
 
 
 class _BlockWorker:
     """The records of one block, worked on in order."""
 
-    def __init__(self, block: Block, options: BlockOptions, rejects: list[bytes]) -> None:
+    def __init__(self, block: Block, options: BlockOptions, rejects: _RejectFile) -> None:
         self._block, self._options, self._rejects = block, options, rejects
         self._fatal = dict(block.fatal)
         self._memo = Memo(_MEMO_STATES, _MEMO_BYTES)
@@ -183,12 +178,16 @@ class _BlockWorker:
         self._counts["rejected"] += 1
         self._reasons[general_reason(why)] += 1
         unit = "row" if self._block.kind == "parquet" else "byte"
-        entry: dict[str, Any] = {"source": self._block.source, unit: place, "reason": why}
+        entry: dict[str, Any] = {
+            "source": self._block.source,
+            unit: place,
+            "reason": why,
+        }
         if isinstance(data, dict):
             data = msgspec.json.encode(data)
         if data is not None and len(data) <= _MAX_KEPT_CHARS:
             entry["record"] = data.decode("utf-8", "replace").rstrip("\n")
-        self._rejects.append(msgspec.json.encode(entry) + b"\n")
+        self._rejects.add(entry)
 
     def figures(self, written: int) -> BlockFigures:
         names = set(BlockFigures.__struct_fields__) - {"edits", "reasons", "bytes_out"}
@@ -202,7 +201,7 @@ class _BlockWorker:
 
 def general_reason(why: str) -> str:
     """A reason without what is particular to one record, to be counted."""
-    return "".join("#" if one.isdigit() else one for one in why.partition(":")[0])[:200]
+    return _NUMBER.sub("N", why.partition(":")[0])[:_MAX_REASON_CHARS]
 
 
 def add_figures(figures: Iterator[BlockFigures]) -> BlockFigures:

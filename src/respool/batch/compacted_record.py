@@ -21,7 +21,11 @@ from ..policy import Policy
 from ..wire.base import history_fields
 from ..wire.json import JSON
 
-BEFORE, AFTER, ORIGINALS = "respool_tokens_before", "respool_tokens_after", "respool_originals"
+BEFORE, AFTER, ORIGINALS = (
+    "respool_tokens_before",
+    "respool_tokens_after",
+    "respool_originals",
+)
 _NO_FACTS = Facts()
 _RAW_FIELDS = dict[str, msgspec.Raw]
 _TEXT_LIMIT = 64  # characters of a text that tell whether it is JSON
@@ -69,7 +73,13 @@ class _Projection(Struct, frozen=True):
         self, data: bytes | dict[str, Any], changed: tuple[str, ...] = ()
     ) -> CompactedRecord:
         return CompactedRecord(
-            data, self.before, self.after, self.originals, self.untouched, self.edits, changed
+            data,
+            self.before,
+            self.after,
+            self.originals,
+            self.untouched,
+            self.edits,
+            changed,
         )
 
 
@@ -102,7 +112,11 @@ def _project(request: bytes, options: RecordOptions, memo: Memo) -> _Projection:
     """Project a request; one whose history must not be changed stays as it is."""
     try:
         folded = fold_request(
-            request, format=options.format, policy=options.policy, facts=_NO_FACTS, memo=memo
+            request,
+            format=options.format,
+            policy=options.policy,
+            facts=_NO_FACTS,
+            memo=memo,
         )
     except PassedThrough:
         return _Projection(request, untouched=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -94,7 +95,7 @@ def plan_batch(
     blocks: list[Block] = []
     unreadable: list[UnreadableFile] = []
     for address in addresses:
-        found = [*_inputs(absolute(address))]
+        found = [*_inputs(absolute(address), options.folder)]
         if not found:
             unreadable.append(UnreadableFile(address, "there is no file to compact"))
         for file in found:
@@ -108,10 +109,11 @@ def plan_batch(
     return BatchPlan(tuple(files.values()), tuple(blocks), tuple(unreadable), options)
 
 
-def _inputs(address: str) -> Iterator[FoundFile]:
+def _inputs(address: str, output: str) -> Iterator[FoundFile]:
     """A named file whatever its name, and those of a folder that can be read."""
     for file in find_files(address):
-        if file.address == address or kind_of(file.address) is not None:
+        is_output = file.address.startswith((join(output, ""), f"{output}{os.sep}"))
+        if file.address == address or (kind_of(file.address) and not is_output):
             yield file
 
 
@@ -187,8 +189,8 @@ def _claim_folder(plan: BatchPlan) -> None:
         return
     if before != job:
         raise OtherJob(
-            f"{plan.options.folder}: This folder holds the output of other input or other options; "
-            "name another folder, or remove it."
+            f"{plan.options.folder}: This folder holds the output of other input, other options or "
+            "another version; name another folder, or remove it."
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import IO, Any, Protocol, cast
+from io import RawIOBase
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -32,7 +33,7 @@ class Shard(Protocol):
         ...
 
 
-def open_shard(stream: IO[bytes], block: Block, to: str, *, with_originals: bool) -> Shard:
+def open_shard(stream: RawIOBase, block: Block, to: str, *, with_originals: bool) -> Shard:
     """A shard of the records of a block."""
     if to == "jsonl":
         return _JsonlShard(stream, with_originals)
@@ -43,7 +44,7 @@ def open_shard(stream: IO[bytes], block: Block, to: str, *, with_originals: bool
 class _JsonlShard:
     """One line a record."""
 
-    def __init__(self, stream: IO[bytes], with_originals: bool) -> None:
+    def __init__(self, stream: RawIOBase, with_originals: bool) -> None:
         self._stream, self._with_originals = stream, with_originals
 
     def add(self, record: CompactedRecord) -> None:
@@ -68,7 +69,7 @@ def append_fields(record: bytes, fields: dict[str, Any]) -> bytes:
 class _ParquetShard:
     """The columns of the input and those of the figures; a line of JSON is one column, `record`."""
 
-    def __init__(self, stream: IO[bytes], schema: Any, with_originals: bool) -> None:
+    def __init__(self, stream: RawIOBase, schema: Any, with_originals: bool) -> None:
         self._arrow: Any = import_module("pyarrow")  # lazily: only Parquet needs it
         self._with_originals = with_originals
         self._has_columns = schema is not None
