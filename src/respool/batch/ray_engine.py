@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ Unit = TypeVar("Unit")
 Outcome = TypeVar("Outcome")
 
 _OBJECT_STORE_BYTES = 500_000_000  # units and outcomes are small
+_MAX_RETRIES = 2  # of a unit whose worker died; Ray Data would try for ever
 _MAX_PARTITIONS = 10_000  # beyond it, a task of Ray has several units
 
 
@@ -75,12 +77,14 @@ def run_on_ray(
 ) -> Iterator[tuple[int, Outcome]]:
     """The number and the outcome of each unit, as they end; one that Ray gave up is left out."""
     ray = _import_ray()
-    with _cluster(ray, jobs):
+    # Ray says on standard output that a worker died; what stands there is the command's own.
+    with contextlib.redirect_stdout(sys.stderr), _cluster(ray, jobs):
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.max_errored_blocks = -1
         rows = [{"number": at, "unit": pickle.dumps(unit)} for at, unit in enumerate(units)]
         parts = max(1, min(len(rows), _MAX_PARTITIONS))
         dataset = ray.data.from_items(rows, override_num_blocks=parts)
-        for row in dataset.map(partial(_call, function), num_cpus=1).iter_rows():
+        mapped = dataset.map(partial(_call, function), num_cpus=1, max_retries=_MAX_RETRIES)
+        for row in mapped.iter_rows():
             yield row["number"], pickle.loads(row["outcome"])  # noqa: S301 - of our own workers
