@@ -147,13 +147,15 @@ class TestCheckpoints:
         assert changed != untimed(replayed(files, means)) or change == "file"
 
     def test_a_policy_file_that_changes_is_another(self, tmp_path: Path):
-        files = folder_of_sessions(tmp_path / "logs")
+        files = [claude_code(tmp_path / "a.jsonl", 12, result=3_000)] * 2
         means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
-        policy = tmp_path / "own.toml"
+        policy, told = tmp_path / "own.toml", list[Any]()
         wanted = RunRequest(ReplayOptions(("none", str(policy))))
-        for text in ("cap_chars = 100000\n", "budget = 2000\n"):
+        for text in ("budget = 5000\n", "repair = true\n"):
             policy.write_text(text)
-            assert untimed(replayed(files, means, wanted)) == untimed(replayed(files, 1, wanted))
+            told.append(untimed(replayed(files, means, wanted)))
+            assert told[-1] == untimed(replayed(files, 1, wanted))
+        assert told[0] != told[1]
 
     def test_a_file_at_which_a_process_died_is_not_kept(self, tmp_path: Path):
         file = claude_code(tmp_path / "a.jsonl", 3)
