@@ -47,6 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "__init__",
         "testing",
         "pages sessions store",
+        "batch",
         "hooks",
         "dashboard mcp_server replay",
         "proxy",
@@ -78,7 +79,7 @@ LATE = {
 }
 # Who may reach outside: all others are the core.
 EDGE = {"agents", "aio", "cli", "config", "dashboard", "mcp_server", "pages", "proxy", "replay"}
-EDGE |= {"hooks", "integrations", "sessions", "store"}
+EDGE |= {"batch", "hooks", "integrations", "sessions", "store"}
 MAY = {
     ("accelerator", "os"),  # one variable of the process, which changes no projection
     ("accelerator", "pathlib"),  # a library is a file

@@ -899,8 +899,10 @@ class Session:
     may share it.
     """
 
-    def __init__(self, memo: Memo | None = None, scope: bytes = b"") -> None:
-        self._memo = Memo() if memo is None else memo
+    def __init__(
+        self, memo: Memo | None = None, *, megabytes: float = 512.0, scope: bytes = b""
+    ) -> None:
+        self._memo = Memo.of_megabytes(megabytes) if memo is None else memo
         self._scope = scope  # of all caches
 
     def scoped(self, scope: bytes) -> Session:
@@ -909,7 +911,7 @@ class Session:
         What it parses, folds and projects, and what is asked of that in the same thread or task,
         is as fast as if nobody had seen any of its texts.
         """
-        return Session(self._memo.scoped(scope), scope)
+        return Session(self._memo.scoped(scope), scope=scope)
 
     def parse(
         self, request: object, format: str | None = None, model: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -40,6 +41,13 @@ format_option = click.option(
     "format",
     type=click.Choice(known_formats()),
     help="The wire format; detected by default.",
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(("local", "ray")),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, or Ray: its cores, or the cluster that RAY_ADDRESS names.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -412,3 +420,15 @@ def parse_date_or_age(text: str, option: str = "--since") -> float:
             f"{option}: {text!r} is neither a date such as 2026-11-01 nor a time ago such as 7d, "
             "2w or 3m."
         ) from None
+
+
+def core_count() -> int:
+    """Number of cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_stderr_terminal() -> bool:
+    """Report whether standard error is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]

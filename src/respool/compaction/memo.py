@@ -59,6 +59,11 @@ class Memo:
         self._lock = Lock()
         self.bodies = LayoutCache(max_bytes // _BODIES_DIVISOR)
 
+    @classmethod
+    def of_megabytes(cls, megabytes: float) -> Memo:
+        """A memo of this size; conversations take some megabytes, in two states each."""
+        return cls(max(256, int(megabytes)), int(megabytes * 1_000_000))
+
     def __len__(self) -> int:
         return len(self._entries)
 

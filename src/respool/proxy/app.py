@@ -328,6 +328,7 @@ def build_app(
         shared_store=options.shared_store,
         text_formats=options.text_formats,
         launch=Launch(options.agent, options.project),
+        memory=options.memory,
     )
     recorder = Recorder(store, listener)
     _open(store)

@@ -79,6 +79,7 @@ class Decider:
         text_formats: Collection[FormatName] = (),
         launch: Launch | None = None,
         adapt: Callable[[Policy], Policy] | None = None,
+        memory: float = 512.0,
     ) -> None:
         self.policy = policy
         self._team_policies = TeamPolicies(policy, adapt)
@@ -89,7 +90,7 @@ class Decider:
         self._observe = observe
         self._shared_store = shared_store  # other servers decide on the same conversations
         self._name = secrets.token_hex(8)  # among them
-        self._session = Session()
+        self._session = Session(megabytes=memory)
         self._team_sessions: OrderedDict[str, Session] = OrderedDict()  # by owner
         self._sessions_lock = Lock()
         self._conversations = Conversations()

@@ -309,7 +309,8 @@ class SQLStore:
         return self._database.write(
             lambda c: record_tables.write_claim(
                 c, conversation, prefix, by=by, sent=sent, facts=new, time=now
-            )
+            ),
+            synced=bool(new),  # of a claim alone, no more is lost than the servers beside it
         )
 
     def record(self, record: RequestRecord) -> bool:
