@@ -197,10 +197,8 @@ def serve(  # noqa: PLR0913 - each is an option
             upstreams_of,
             validated,
         )
-        from ..store.retention import Retention
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
-    location = resolve_store_location(store_file)  # validated before announcing the address
-    Retention.from_env()
+    location = _checked_store(store_file)
     token = os.environ.get("RESPOOL_TOKEN") or None
     going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
     limits = TransferLimits(notice_seconds=notice, drain_seconds=drain)
@@ -222,6 +220,14 @@ def serve(  # noqa: PLR0913 - each is an option
         click.echo("\n".join(start_lines(url, server, options)))
         app = partial(build_app, server, options, quiet, log_format, store=location)
         serve_app(app, listening)
+
+
+def _checked_store(store_file: str | None) -> StoreLocation:
+    """The store, validated with its limits before the address is announced."""
+    from ..store import Retention  # lazily: as all that this command needs
+
+    Retention.from_env()
+    return resolve_store_location(store_file)
 
 
 def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:
