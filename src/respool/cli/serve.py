@@ -224,10 +224,11 @@ def serve(  # noqa: PLR0913 - each is an option
 
 def _checked_store(store_file: str | None) -> StoreLocation:
     """The store, validated with its limits before the address is announced."""
-    from ..store import Retention  # lazily: as all that this command needs
+    from ..store import Retention, open_store  # lazily: as all that this command needs
 
-    Retention.from_env()
-    return resolve_store_location(store_file)
+    location = resolve_store_location(store_file)
+    open_store(location, retention=Retention.from_env()).close()  # which connects to nothing
+    return location
 
 
 def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:
