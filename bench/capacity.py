@@ -21,7 +21,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice, pairwise
 from multiprocessing.connection import Connection
@@ -94,8 +94,8 @@ def _script(session: RecordedSession, requests: int) -> Script:
 # --- a real server -----------------------------------------------------------------------------
 
 
-def run_respool(port: Connection, upstream_port: int, store: str) -> None:
-    """Run respool with its defaults and this store."""
+def run_respool(port: Connection, upstream_port: int, store: str, shared: bool) -> None:
+    """Run respool with its defaults and this store, alone or as a replica."""
     from respool.proxy.app import build_app
     from respool.proxy.log import log_nothing
     from respool.proxy.server import serving
@@ -106,7 +106,8 @@ def run_respool(port: Connection, upstream_port: int, store: str) -> None:
 
     async def serve() -> None:
         options = ServerOptions(port=0, upstreams=chosen)
-        async with serving(build_app(options, CompactionOptions(), log_nothing)) as running:
+        compaction = CompactionOptions(shared_store=shared)
+        async with serving(build_app(options, compaction, log_nothing)) as running:
             port.send(running.port)
             await asyncio.Event().wait()  # until the process is ended
 
@@ -243,8 +244,44 @@ _PAGES = ("page_count", "page_size")
 # --- the simulation beside the server ----------------------------------------------------------
 
 
-def check(way: Way, played: Sequence[Script], measured: Measured, speed: float) -> str:
-    """Send all sessions at once with shortened pauses; compare with the simulation."""
+class Figures(Struct, frozen=True):
+    """Throughput, busy share of a core and waits in seconds."""
+
+    throughput: float
+    busy: float
+    p50: float
+    p99: float
+
+
+class Checked(Struct, frozen=True):
+    """A run of the server beside the simulation of it."""
+
+    agents: float  # at work, with the recorded pauses
+    real: Figures
+    modelled: Figures
+
+    def __str__(self) -> str:
+        real, modelled = self.real, self.modelled
+        return (
+            f"| {self.agents:,.0f} | {real.throughput:.1f} | {modelled.throughput:.1f} | "
+            f"{real.busy:.2f} | {modelled.busy:.2f} | "
+            f"{1e3 * real.p50:.0f} | {1e3 * modelled.p50:.0f} | "
+            f"{1e3 * real.p99:.0f} | {1e3 * modelled.p99:.0f} |"
+        )
+
+
+CHECKS = (
+    "| agents | requests/s | simulated | busy | simulated | p50, ms | simulated | p99, ms "
+    "| simulated |\n|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def _figures(of: Outcome) -> Figures:
+    return Figures(of.throughput, of.busy, of.wait(0.5), of.wait(0.99))
+
+
+def check(way: Way, played: Sequence[Script], measured: Measured, speed: float) -> Checked:
+    """Send all sessions at once with pauses divided by `speed`, and simulate the same."""
     assert way.pid is not None
     before, start = cpu(way.pid), time.perf_counter()
     waits = asyncio.run(_play_together(way, played, speed))
@@ -252,13 +289,7 @@ def check(way: Way, played: Sequence[Script], measured: Measured, speed: float) 
     spent = asyncio.run(settled(way.pid)) - before
     real = Outcome(tuple(sorted(waits)), seconds, spent)
     modelled = simulate(_sped(measured.steps, speed), agents=len(played), seed=1, staggered=False)
-    return (
-        f"{len(played)} agents, pauses divided by {speed:g}: "
-        f"{real.throughput:.1f} requests/s, simulated {modelled.throughput:.1f}; "
-        f"busy {real.busy:.2f}, {modelled.busy:.2f}; "
-        f"p50 {1e3 * real.wait(0.5):.0f}, {1e3 * modelled.wait(0.5):.0f} ms; "
-        f"p95 {1e3 * real.wait(0.95):.0f}, {1e3 * modelled.wait(0.95):.0f} ms"
-    )
+    return Checked(len(played) * speed, _figures(real), _figures(modelled))
 
 
 def _sped(steps: Sequence[Sequence[Step]], speed: float) -> list[tuple[Step, ...]]:
@@ -326,6 +357,15 @@ def plan(measured: Measured, agents: int) -> Plan:
     )
 
 
+def curve(measured: Measured, found: Plan) -> list[tuple[int, Figures]]:
+    """The figures of one core with fewer and more agents than it carries."""
+    counts = sorted({max(1, int(found.agents_per_core * share / 10)) for share in _SHARES})
+    return [(count, _figures(simulate(measured.steps, agents=count, seed=3))) for count in counts]
+
+
+_SHARES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20)  # tenths of the agents that it carries
+
+
 def _carries(measured: Measured, agents: int) -> bool:
     got = simulate(measured.steps, agents=agents, seed=2)
     return got.busy <= BUSY and got.wait(0.99) <= LATE
@@ -391,15 +431,15 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = asked.store or f"{folder}/respool.db"
         behind = stack.enter_context(running("upstream", run_upstream))
-        way = stack.enter_context(running("respool", run_respool, behind.port, store))
+        way = stack.enter_context(running("respool", run_respool, behind.port, store, True))
         measured = measure(way, played, store)
         print("\n".join(by_size(measured)), flush=True)
-        for speed in asked.check:
-            print(check(way, played, measured, speed), flush=True)
+        checks = [check(way, played, measured, speed) for speed in asked.check]
+        print("\n".join([CHECKS, *map(str, checks)]), flush=True)
     found = plan(measured, asked.agents)
     print("\n".join(told(found, measured)))
     if asked.json:
-        results: Mapping[str, object] = {"measured": measured, "plan": found}
+        results = {"plan": found, "checks": checks, "curve": curve(measured, found)}
         asked.json.write_bytes(msgspec.json.encode(results))
     print(f"{len(played)} sessions, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
 

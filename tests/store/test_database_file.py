@@ -17,9 +17,9 @@ from respool.store.database_file import (
     Migration,
     migrate,
     quarantined_files,
-    read_salt,
     read_version,
 )
+from respool.store.meta import read_salt
 from tests.store.support import NOW, OWNER, by_ref, record, text_of
 
 LATEST = len(MIGRATIONS)

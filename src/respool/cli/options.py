@@ -27,7 +27,7 @@ from ..wire.base import known_formats
 from .console import CommandError, missing_package
 
 if TYPE_CHECKING:
-    from ..store import SQLiteStore
+    from ..store import SQLStore, StoreLocation
 
 STANDARD_STREAM = "-"  # stands for standard input or output
 _TRANSCRIPT_HINT = "If this is an agent's transcript: respool replay and respool loops read those."
@@ -234,28 +234,29 @@ def write_bytes(path: str, data: bytes) -> None:
 store_option = click.option(
     "--store",
     "store_file",
-    metavar="PATH",
-    help="File of the store, in place of RESPOOL_STORE or the usual one.",
+    metavar="PATH|URL",
+    help="The store's file, or postgresql://…, in place of RESPOOL_STORE or the usual file.",
 )
 
 
 @contextlib.contextmanager
-def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
+def open_existing_store(store_file: str | None) -> Generator[SQLStore]:
     """Open the existing store; a command never creates one."""
-    path = resolve_store_path(store_file)
-    if not path.exists():
+    location = resolve_store_location(store_file)
+    if isinstance(location, Path) and not location.exists():
         raise CommandError(
-            f"There is no store at {click.format_filename(path)}. It is made when a proxy first "
-            "keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
+            f"There is no store at {click.format_filename(location)}. It is made when a proxy "
+            "first keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
         )
     with open_store_lazily(store_file) as store:
         yield store
 
 
 @contextlib.contextmanager
-def open_recorded_store(store_file: str | None) -> Generator[SQLiteStore | None]:
+def open_recorded_store(store_file: str | None) -> Generator[SQLStore | None]:
     """Open the store to show its records; None if the default one does not exist yet."""
-    if store_file is None and not resolve_store_path(None).exists():
+    location = resolve_store_location(store_file)
+    if store_file is None and isinstance(location, Path) and not location.exists():
         yield None
         return
     with open_existing_store(store_file) as store:
@@ -263,22 +264,27 @@ def open_recorded_store(store_file: str | None) -> Generator[SQLiteStore | None]
 
 
 @contextlib.contextmanager
-def open_store_lazily(store_file: str | None) -> Generator[SQLiteStore]:
+def open_store_lazily(store_file: str | None) -> Generator[SQLStore]:
     """Open the store on first use; another process may create it later."""
-    from ..store import SQLiteStore  # lazily: most commands need no store
+    from ..store import open_store  # lazily: most commands need no store
 
-    store = SQLiteStore(resolve_store_path(store_file), create=False)
+    store = open_store(resolve_store_location(store_file), create=False)
     try:
         yield store
     finally:
         store.close()
 
 
-def resolve_store_path(store_file: str | None) -> Path:
-    """Path of the store that an option names, or of the usual one."""
-    from ..store import store_path  # lazily: most commands need no store
+def resolve_store_location(store_file: str | None) -> StoreLocation:
+    """The store that an option names, or the usual one."""
+    from ..store import parse_location, store_location  # lazily: most commands need no store
 
-    return store_path() if store_file is None else Path(store_file).expanduser().absolute()
+    named = store_location() if store_file is None else parse_location(store_file)
+    if isinstance(named, Path):
+        return named.expanduser().absolute()
+    with require_driver():
+        import psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport] - is it there?
+    return named
 
 
 keep_alive_option = click.option(
@@ -350,6 +356,15 @@ def require_server() -> Generator[None]:
         yield
     except ImportError as error:
         raise missing_package("The proxy", error, "serve") from None
+
+
+@contextmanager
+def require_driver() -> Generator[None]:
+    """Explain how to install PostgreSQL's driver if it is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_package("A store in PostgreSQL", error, "postgres") from None
 
 
 _AGE = lazy_compile(r"(\d{1,5})([hdwm])")

@@ -39,7 +39,7 @@ from .console import Table, pluralize, show
 from .options import json_option, open_recorded_store, store_option, to_json
 
 if TYPE_CHECKING:
-    from ..store import ConversationSummary, DefinedTool, SQLiteStore
+    from ..store import ConversationSummary, DefinedTool, SQLStore
 
 NOTHING_RECORDED: Final = (
     "Nothing is recorded yet: start an agent with respool run -- claude, or point one at "
@@ -51,19 +51,19 @@ _CONVERSATIONS_PER_PAGE: Final = 200
 _MAX_ROWS: Final = 10  # of a table
 
 
-def saving_between(store: SQLiteStore, since: float, until: float = _END_OF_TIME) -> Saving:
+def saving_between(store: SQLStore, since: float, until: float = _END_OF_TIME) -> Saving:
     """Saving of all requests from one time to another."""
     totals = store.totals(None, since=since, until=until, step=until - since)
     return add_savings(saving_of_total(one) for one in totals)
 
 
-def saving_of_conversation(store: SQLiteStore, conversation: ConversationSummary) -> Saving:
+def saving_of_conversation(store: SQLStore, conversation: ConversationSummary) -> Saving:
     """Saving of one conversation."""
     records = store.requests(conversation.name, conversation.owner, limit=_ALL_REQUESTS)
     return add_savings(saving_of_record(one) for one in records)
 
 
-def every_conversation(store: SQLiteStore) -> Iterable[ConversationSummary]:
+def every_conversation(store: SQLStore) -> Iterable[ConversationSummary]:
     """All conversations, page by page."""
     behind: tuple[float, int] | None = None
     while page := store.conversations(None, behind=behind, limit=_CONVERSATIONS_PER_PAGE):
@@ -102,7 +102,7 @@ class SavingsByOrigin(Struct, frozen=True):
 
 
 def savings_by_origin(
-    store: SQLiteStore, since: float, until: float = _END_OF_TIME
+    store: SQLStore, since: float, until: float = _END_OF_TIME
 ) -> SavingsByOrigin:
     """Savings from one time to another by agent, project and model."""
     found = store.totals_by_origin(None, since=since, until=until)
@@ -127,7 +127,7 @@ class Evidence(Struct, frozen=True):
         }
 
 
-def read_evidence(store: SQLiteStore) -> Evidence:
+def read_evidence(store: SQLStore) -> Evidence:
     """Comparisons of all that is recorded."""
     units = store.holdout_units(None)
     return Evidence(tuple(compare_groups(units)), excess_refetch(store.repeats(None)))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..store import SQLiteStore, StoreUnavailable
+from ..store import SQLStore, StoreUnavailable
 from .page import content_security_policy, page
 from .queries import (
     DashboardQueries,
@@ -116,7 +116,7 @@ class Dashboard:
     """
 
     def __init__(
-        self, store: SQLiteStore, proxy: ProxyStatus, control: ProxyControl | None = None
+        self, store: SQLStore, proxy: ProxyStatus, control: ProxyControl | None = None
     ) -> None:
         self._queries = DashboardQueries(store, proxy)
         self._control = control  # None: nothing can be changed

@@ -27,7 +27,7 @@ from ..store import (
     RecordFilter,
     RequestLineage,
     RequestRecord,
-    SQLiteStore,
+    SQLStore,
     StoreUnavailable,
     UnclearName,
     resolve_name,
@@ -285,7 +285,7 @@ class DashboardQueries:
     """Queries on the store, for the owner of its file."""
 
     def __init__(
-        self, store: SQLiteStore, proxy: ProxyStatus, clock: Callable[[], float] = time.time
+        self, store: SQLStore, proxy: ProxyStatus, clock: Callable[[], float] = time.time
     ) -> None:
         self._store = store
         self._proxy = proxy
@@ -315,7 +315,7 @@ class DashboardQueries:
                 None, since=since, until=until, step=step, only=parse_filter(query)
             )
             if why := self._store.last_error():
-                trouble = str(StoreUnavailable(self._store.path, why))
+                trouble = str(StoreUnavailable(self._store.location, why))
         except StoreUnavailable as error:
             trouble = str(error)
         around = self._proxy
@@ -504,13 +504,12 @@ class DashboardQueries:
     def _health(self, trouble: str) -> StoreHealth:
         store = self._store
         try:
-            beside = store.path.with_name(f"{store.path.name}-wal")
-            size = store.path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
+            size = store.size()
             aside = [path.name for path in store.quarantined_files()]
-        except OSError:
+        except (OSError, StoreUnavailable):
             size, aside = 0, []
         return StoreHealth(
-            path=str(store.path),
+            path=str(store.location),
             bytes=size,
             dropped=store.dropped,
             moved_aside=aside,

@@ -17,7 +17,7 @@ import msgspec
 from ..dashboard.http_api import Dashboard
 from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyControl, ProxyStatus
 from ..plugins import installed_version
-from ..store import KeepAliveEvent, Retention, SQLiteStore, Store, StoreUnavailable, store_path
+from ..store import KeepAliveEvent, Retention, SQLStore, Store, StoreUnavailable, open_store
 from .asgi import (
     ProxyError,
     Receive,
@@ -25,6 +25,7 @@ from .asgi import (
     Scope,
     Send,
     close_delimited,
+    closing,
     request_from,
     send_error,
     send_response,
@@ -72,6 +73,7 @@ from .tracing import span_exporter
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH: Final = "/healthz"
+READY: Final = "/readyz"
 METRICS: Final = "/metrics"
 ORIGINALS: Final = "/respool/originals/"
 # Browsers and crawlers ask for these by themselves; there are none.
@@ -115,6 +117,7 @@ class App:
         self._keep_alive = keep_alive  # None: no pings
         self._forwarder = Forwarder(self._client, self._middleware, options.limits, keep_alive)
         self._is_started = False
+        self.is_ending = False  # told to stop: a balancer sends its requests elsewhere
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's lifespan."""
@@ -154,6 +157,7 @@ class App:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and log it however it ends."""
         send = close_delimited(send) if scope["http_version"] == "1.0" else send
+        send = closing(send) if self.is_ending else send
         admission = admission_of(request_from(scope))
         entry = entry_for(admission.request, self.options.token)
         try:
@@ -197,6 +201,9 @@ class App:
     ) -> None:
         """Answer a request to one of respool's own endpoints."""
         request, token = admission.request, self.options.token
+        if request.path == READY:
+            await self._answer_ready(send)
+            return
         if request.path == HEALTH and not has_token(admission, token):
             await bare_health(scope, receive, send)  # without any detail
             return
@@ -206,6 +213,11 @@ class App:
         path = unquote(request.path)
         inside = {**scope, "path": path, "raw_path": request.path.encode("ascii")}
         await endpoint({**inside, "root_path": admission.prefix}, receive, send)
+
+    async def _answer_ready(self, send: Send) -> None:
+        """Answer, to anyone, whether a balancer may send requests here."""
+        status, body = (503, b'{"ready":false}') if self.is_ending else (200, b'{"ready":true}')
+        await send_response(send, status, body, _JSON)
 
     async def _forward(
         self, admission: Admission, downstream: Downstream, send: Send, entry: LogEntry
@@ -266,7 +278,7 @@ def build_app(
     options: CompactionOptions,
     log: Log,
     *,
-    store: SQLiteStore | None = None,
+    store: SQLStore | None = None,
     listener: RecordListener | None = None,
 ) -> App:
     """A proxy that compacts, with store, dashboard, metrics and tracing.
@@ -274,7 +286,9 @@ def build_app(
     `listener` is called with each record that is written.
     """
     _tune_interpreter()
-    store = store or SQLiteStore(store_path(), retention=Retention.from_env())
+    store = store or open_store(retention=Retention.from_env())
+    if store.is_shared:
+        options = msgspec.structs.replace(options, shared_store=True)
     decide = partial(
         Decider,
         options.policy,
@@ -318,7 +332,7 @@ def build_app(
 def _gateways(
     server: ServerOptions,
     options: CompactionOptions,
-    store: SQLiteStore,
+    store: SQLStore,
     listener: RecordListener | None,
     compactor: Compactor,
 ) -> CompressEndpoints:
@@ -343,7 +357,7 @@ def _tune_interpreter() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _open(store: SQLiteStore) -> None:
+def _open(store: SQLStore) -> None:
     """Open the store; if that fails, requests still pass, and it is tried again with them."""
     try:
         store.salt()
@@ -352,7 +366,7 @@ def _open(store: SQLiteStore) -> None:
 
 
 def _keep_alive(
-    budget: float, compactor: Compactor, store: SQLiteStore, metrics: Metrics
+    budget: float, compactor: Compactor, store: SQLStore, metrics: Metrics
 ) -> KeepAlive | None:
     """Keep-alive pings within a budget; None: there is no budget."""
     if budget <= 0:
@@ -393,7 +407,7 @@ def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions
     )
 
 
-def _control(compactor: Compactor, store: SQLiteStore) -> ProxyControl:
+def _control(compactor: Compactor, store: SQLStore) -> ProxyControl:
     """What may be changed from the dashboard."""
 
     def pin(conversation: str, pinned: bool) -> bool:
@@ -412,7 +426,7 @@ def is_own(request: Request) -> bool:
     path = request.path
     if path == "/":
         return request.method == "GET" and b"text/html" in request.named.get(b"accept", b"")
-    own = (HEALTH, METRICS, COMPRESS, GUARDRAIL, "/respool", *BROWSER_FILES)
+    own = (HEALTH, READY, METRICS, COMPRESS, GUARDRAIL, "/respool", *BROWSER_FILES)
     return path in own or path.startswith("/respool/")
 
 
@@ -450,7 +464,7 @@ class HealthEndpoint:
     """
 
     def __init__(
-        self, store: SQLiteStore, breaker: Callable[[], BreakerState], mode: Callable[[], Mode]
+        self, store: SQLStore, breaker: Callable[[], BreakerState], mode: Callable[[], Mode]
     ) -> None:
         self._store = store
         self._breaker = breaker

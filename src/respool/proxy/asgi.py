@@ -68,6 +68,17 @@ def close_delimited(send: Send) -> Send:
     return sent
 
 
+def closing(send: Send) -> Send:
+    """Responses after which the server closes the connection."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return sent
+
+
 # --- errors of the proxy -----------------------------------------------------------------------
 
 _ANTHROPIC: Final = {

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from itertools import count
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, Final, Literal, TypeVar
@@ -92,6 +93,7 @@ class Compactor:
         self.breaker = CircuitBreaker(time.monotonic)
         # By conversation: the first late decision, and when it was submitted.
         self._late: OrderedDict[str, tuple[asyncio.Future[Decision], float]] = OrderedDict()
+        self._numbers = count(1)
         self._executor = Executor(options.threads, "respool")
         self._fallback_executor = Executor(2, "respool-fallback")
         self._ahead_executor = Executor(1, "respool-ahead")
@@ -179,7 +181,8 @@ class Compactor:
         """A request with its owner, session and time."""
         owner = owner_of(request.headers, request.query.encode(), self._salt())
         session = session_id(request.headers, None, owner)
-        return replace(request, owner=owner, session=session, time=self._clock())
+        number = next(self._numbers)
+        return replace(request, owner=owner, session=session, time=self._clock(), number=number)
 
     async def _assigned(self, request: ParsedRequest, *, can_differ: bool) -> ParsedRequest:
         """A request with its unit and arm of the holdout.

@@ -7,6 +7,7 @@ is returned; if they cannot be stored, no new edit is made.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Event
 from typing import Final, TypeVar
@@ -80,6 +81,7 @@ class Decider:
         self._guard = StoreGuard(store)
         self._observe = observe
         self._shared_store = shared_store  # other servers decide on the same conversations
+        self._name = secrets.token_hex(8)  # among them
         self._session = Session()
         self._conversations = Conversations()
 
@@ -118,7 +120,8 @@ class Decider:
         if not request.is_count and not _is_set(late):
             if not self._claim(turn, folded, seen.facts, late):
                 return self.decide(request, late)
-            self._note(known, seen.new)
+            if not self._claim_for_all(turn, folded, seen.new):
+                return self.decide(request, late)
         return self._projection(turn, folded, body, repairs, seen)
 
     def decide_immediately(self, request: ParsedRequest) -> Decision | None:
@@ -173,7 +176,8 @@ class Decider:
         """Decide for the original, without reasoning that was signed for projections of it."""
         turn = self._turn(request)
         is_asked_for = reason == OBSERVED or reason in AS_THEY_CAME
-        if is_asked_for and not turn.is_left_alone():
+        is_doubted = self._shared_store and reason != SIGNED  # it may be claimed for a projection
+        if (is_asked_for or is_doubted) and not turn.is_left_alone():
             self._note_original(turn)
         return self._original(turn, reason)
 
@@ -306,7 +310,7 @@ class Decider:
             known = self._guard.pending(id) or Conversation(id, request.owner)
             known = self._conversations.add(known)
         self._guard.load_facts(known)  # another server may have written some
-        turn = Turn(request, history, known)
+        turn = Turn(request, history, known, f"{self._name}{request.number}")
         if not known.facts.breakpoints:
             self._guard.learn(known, first_breakpoints(turn), pending=not self._observe)
         return turn
@@ -362,7 +366,10 @@ class Decider:
             folded = self._fold(turn, seen.facts)
         if not self._contradicts_signatures(turn, folded, seen.facts):
             return folded, seen
-        new = Facts(changed=frozenset({folded.prefix}))
+        here = frozenset({folded.prefix})
+        # An answer to the same history has reasoning that was signed for something else again.
+        doubted = here if turn.was_answered(folded.prefix) else frozenset[str]()
+        new = Facts(changed=here, skipped=doubted)
         seen = _Known(seen.facts.merge(new), seen.new.merge(new), "changed")
         return self._fold(turn, seen.facts), seen
 
@@ -388,7 +395,7 @@ class Decider:
                 moment = ""  # if it is bound, another model's reasoning goes, and all behind it
         if folded.is_bound and latest.output > 0 and folded.depends_on_output(latest.output):
             moment = "changed"
-        return "" if turn.conversation.lineage.was_answered(folded.prefix) else moment
+        return "" if turn.was_answered(folded.prefix) else moment
 
     def _contradicts_signatures(self, turn: Turn, folded: FoldedRequest, facts: Facts) -> bool:
         """True if a projection differs from what its reasoning was signed for.
@@ -406,8 +413,8 @@ class Decider:
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
         if reset in facts.skipped:  # an original, which may have lost its reasoning
             return is_changed or turn.conversation.is_edited or self._shared_store
-        if not parent.is_exact and parent.latest.time and self._shared_store:
-            return False  # another server has just sent it; an original would have left facts
+        if self._shared_store and parent.is_lost:
+            return True  # another server could not write down what it sent
         return is_changed and (not parent.is_exact or parent.latest.sent_as != "projection")
 
     def _projection(
@@ -506,9 +513,31 @@ class Decider:
         if self._observe or not folded.is_bound or here in facts.skipped:
             return True
         known.lineage.note_in_flight(here, request)
-        if self._shared_store:
-            self._guard.load_facts(known)
         return here not in known.facts.skipped
+
+    def _claim_for_all(self, turn: Turn, folded: FoldedRequest, new: Facts) -> bool:
+        """Write the new facts; with other servers, claim this history before it is sent.
+
+        False: another server has just claimed it, perhaps with other facts. The next request may
+        reach any server before this one is recorded, and needs to know its parent.
+        """
+        known, here, by = turn.conversation, folded.prefix, turn.claimant
+        if self._observe or not self._shared_store or known.lineage.is_claimed(here, by):
+            self._note(known, new)
+            return True
+        sent = SentRequest(
+            time=turn.request.time,
+            terms=turn.history.terms(),
+            sent_as="projection",
+            size=folded.tokens_before,
+            epochs=folded.epochs,
+            output=folded.output,
+            unit=turn.request.unit,
+        )
+        is_first = self._guard.claim(known, here, by, sent=sent, new=new)
+        if not is_first:
+            turn.parent = None
+        return is_first
 
     def _is_alone(
         self, turn: Turn, folded: FoldedRequest, seen: _Known, request: Event | None
@@ -528,7 +557,7 @@ class Decider:
         self, turn: Turn, facts: Facts, reason: str, new: Facts, late: Event | None
     ) -> Decision | None:
         """The edits in force, if they are known and agree with what was sent before."""
-        request, known = turn.request, turn.conversation
+        request = turn.request
         held = facts if new == NO_FACTS else facts.merge(new)
         found = self._session.fold_known(
             turn.history, self.policy_for(turn.history.format), held, output=self._output(turn)
@@ -539,9 +568,10 @@ class Decider:
         if not self._may_send(turn, folded, skipped, held):
             return None
         new = new.merge(skipped)
-        self._note(known, NO_FACTS if request.is_count else new)
         seen = _Known(facts.merge(new), new)
-        if not request.is_count and not self._is_alone(turn, folded, seen, late):
+        if not request.is_count and not (
+            self._claim_for_all(turn, folded, new) and self._is_alone(turn, folded, seen, late)
+        ):
             self._note_original(turn)
             return None
         body, repairs = self._session.project(folded, request.body)
@@ -557,7 +587,7 @@ class Decider:
             return True
         if self._moment(turn, folded) == "changed":
             return False  # the signatures belong to another model or other tools
-        if any(known.lineage.was_answered(prefix) for prefix in skipped.skipped):
+        if any(map(turn.was_answered, skipped.skipped)):
             return False
         if self._shared_store and len(skipped.skipped) > 1:
             return False  # another server may have answered one of them

@@ -61,6 +61,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     session: str | None = None  # the client's own session id, hashed
     arm: Arm = ""  # of a holdout; empty: it takes no part
     unit: str = ""  # that was drawn for it
+    number: int = 0  # of the request in this process
 
     @property
     def is_count(self) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import Final, Literal, Protocol
 
 from ..errors import RespoolError, quote_value
+from .connection import Connection
 
 NameKind = Literal["reference", "conversation", "owner"]
 
@@ -33,9 +33,7 @@ class NameSource(Protocol):
         ...
 
 
-def read_names(
-    connection: sqlite3.Connection, kind: NameKind, beginning: str, limit: int
-) -> list[str]:
+def read_names(connection: Connection, kind: NameKind, beginning: str, limit: int) -> list[str]:
     """Return the first names of a kind that begin so."""
     end = f"{beginning}\U0010ffff"
     return [row[0] for row in connection.execute(_QUERIES[kind], (beginning, end, limit))]
