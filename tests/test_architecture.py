@@ -29,7 +29,7 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors accelerator pauses plugins regex transcript",
+        "errors accelerator cache_scope pauses plugins regex transcript",
         "line_search model_names native_library",
         "wire",
         "media",
@@ -62,7 +62,7 @@ COMPLETE = {""}
 # Rooms that know less than their row would let them.
 KNOWS_ONLY = {
     "wire": "errors providers regex transcript",
-    "tools": "errors regex",
+    "tools": "cache_scope errors regex",
     "compaction.conflicts": "edits transcript",
     # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
     "proxy": (
