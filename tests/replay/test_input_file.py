@@ -167,6 +167,24 @@ class TestCheckpoints:
         collector.finish_file(str(file))
         assert part.load(str(file)) is None
 
+    def test_a_read_that_failed_is_tried_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        files = folder_of_sessions(tmp_path / "logs")
+        means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
+        whole, reader = untimed(replayed(files)), runner.read_file
+
+        def refuse(path: Path, readers: Any) -> Any:
+            if path == files[2]:
+                raise TimeoutError
+            return reader(path, readers)
+
+        monkeypatch.setattr(runner, "read_file", refuse)
+        reasons = {one.source: one.reason for one in replayed(files, means).skipped}
+        assert reasons[str(files[2])].startswith("reading it failed: TimeoutError")
+        monkeypatch.undo()
+        assert untimed(replayed(files, means)) == whole
+
     def test_a_damaged_entry_is_made_again(self, tmp_path: Path):
         files = folder_of_sessions(tmp_path / "logs")
         means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))

@@ -1,7 +1,7 @@
 """Work on one block: its records compacted into a shard, bad ones set aside, figures kept.
 
-The shard is written first, then the records set aside, then the entry of the manifest. So a block
-with an entry is done, and one without is done again.
+The entry of the manifest is written last. So a block with an entry is done, and one without is done
+again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BlockDone(Struct, frozen=True):
 
     number: int
     source: str
-    shard: str  # its name; empty: it has no record
+    shard: str  # its name
     figures: BlockFigures
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from io import RawIOBase
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -21,6 +20,14 @@ from .records import Block, parquet_module, read_schema
 _ROW_GROUP_BYTES = 16 * 1024 * 1024  # of JSON, about, that are held before they are written
 
 
+class Sink(Protocol):
+    """A file that is written to; for Parquet, a whole one of Python's."""
+
+    def write(self, data: bytes, /) -> int:
+        """Write all of it."""
+        ...
+
+
 class Shard(Protocol):
     """A shard that is being written."""
 
@@ -33,7 +40,7 @@ class Shard(Protocol):
         ...
 
 
-def open_shard(stream: RawIOBase, block: Block, to: str, *, with_originals: bool) -> Shard:
+def open_shard(stream: Sink, block: Block, to: str, *, with_originals: bool) -> Shard:
     """A shard of the records of a block."""
     if to == "jsonl":
         return _JsonlShard(stream, with_originals)
@@ -44,7 +51,7 @@ def open_shard(stream: RawIOBase, block: Block, to: str, *, with_originals: bool
 class _JsonlShard:
     """One line a record."""
 
-    def __init__(self, stream: RawIOBase, with_originals: bool) -> None:
+    def __init__(self, stream: Sink, with_originals: bool) -> None:
         self._stream, self._with_originals = stream, with_originals
 
     def add(self, record: CompactedRecord) -> None:
@@ -69,7 +76,7 @@ def append_fields(record: bytes, fields: dict[str, Any]) -> bytes:
 class _ParquetShard:
     """The columns of the input and those of the figures; a line of JSON is one column, `record`."""
 
-    def __init__(self, stream: RawIOBase, schema: Any, with_originals: bool) -> None:
+    def __init__(self, stream: Sink, schema: Any, with_originals: bool) -> None:
         self._arrow: Any = import_module("pyarrow")  # lazily: only Parquet needs it
         self._with_originals = with_originals
         self._has_columns = schema is not None

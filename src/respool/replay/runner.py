@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 InputFile = Path | FoundFile
 
 _NO_KEY = 0  # the request cannot be identified
+_READING_FAILED = "reading it failed"
 GZIP_RATIO = 8  # approximate compression ratio
 MIN_PARALLEL_BYTES = 1_000_000  # less is replayed faster in one process
 
@@ -325,7 +326,7 @@ def read_items(file: str) -> Iterator[SessionItem]:
     except (StorageError, FileNotFoundError) as error:
         yield Skipped(file, describe_error(error))
     except Exception as error:  # noqa: BLE001 - one file must not fail the others
-        yield Skipped(file, f"reading it failed: {_describe_error(error)}")
+        yield Skipped(file, f"{_READING_FAILED}: {_describe_error(error)}")
 
 
 def process_item(item: SessionItem, place: SessionKey, request: RunRequest) -> ItemOutcome:
@@ -415,7 +416,7 @@ class OutcomeCollector:
         self._unselected = 0
         self._checkpoint: PassCheckpoint | None = None
         self._done = set[str]()  # files
-        self._disturbed = set[str]()  # files at which a process died
+        self._disturbed = set[str]()  # files that another run may read better
         self.abandoned: dict[str, str] = {}  # unreadable files, and the reason
 
     def use(self, checkpoint: PassCheckpoint) -> None:
@@ -445,6 +446,8 @@ class OutcomeCollector:
         """Add one outcome, of about `size` bytes of the file."""
         if outcome is None:
             self._unselected += 1
+        if isinstance(outcome, SkippedSource) and outcome.reason.startswith(_READING_FAILED):
+            self._disturbed.add(file)
         self._outcomes.setdefault(self._ranks[file], {})[index] = outcome
         done = self._progress
         if isinstance(outcome, SessionResult):
