@@ -72,10 +72,11 @@ _REASON_CLASSES: Final[dict[str, UnavailableReason]] = {
     "57": "unreachable",  # the server stops or starts
     "XX": "broken",  # corrupted data
 }
+_REASONS_TO_RECONNECT: Final = ("broken", "missing", "read-only", "refused")
 # Until a connection stands, libpq gives no code.
 _SAID: Final[tuple[tuple[str, UnavailableReason], ...]] = (
     ("authentication failed", "refused"),
-    ("no pg_hba.conf entry", "refused"),
+    ("pg_hba.conf", "refused"),
     ("no password supplied", "refused"),
     ("permission denied", "refused"),
     ("role ", "refused"),
@@ -156,9 +157,10 @@ class PostgresDatabase:
                 try:
                     return work(connection)
                 except (psycopg.Error, DamagedRow) as error:
-                    self._note_loss(connection)
-                    if not (was_idle and connection.raw.closed):
-                        raise self._unavailable(error) from error
+                    is_lost = connection.raw.closed
+                    unavailable = self._note_failure(connection, error)
+                    if not (was_idle and is_lost):
+                        raise unavailable from error
 
     def write(self, work: Callable[[Connection], T], *, synced: bool = True) -> T:
         """Run work in a transaction beside other writers; durable on return.
@@ -247,9 +249,9 @@ class PostgresDatabase:
                     try:
                         done = self._attempt(connection, begin, work)
                     except (psycopg.Error, DamagedRow) as error:
-                        self._note_loss(connection)
+                        unavailable = self._note_failure(connection, error)
                         if tries == _MAX_TRIES or not _is_worth_another(error, was_idle):
-                            raise self._unavailable(error) from error
+                            raise unavailable from error
                     else:
                         self.last_error = None
                         return done
@@ -318,11 +320,21 @@ class PostgresDatabase:
         else:
             self._idle.append(connection)
 
-    def _note_loss(self, connection: TranslatedConnection) -> None:
-        """Drop the idle connections after one was lost: the server may be another one now."""
+    def _note_failure(self, connection: TranslatedConnection, error: Exception) -> StoreUnavailable:
+        """The error that callers see. What it says of this connection holds of the others too.
+
+        The server may be another one now, or allow other things: the next use connects anew.
+        """
+        unavailable = self._unavailable(error)
+        if connection.raw.info.transaction_status == TransactionStatus.ACTIVE:
+            connection.raw.close()  # it still waits for an answer
         if connection.raw.closed:
             self.openings += 1
+        if connection.raw.closed or unavailable.reason in _REASONS_TO_RECONNECT:
+            connection.raw.close()
             self._drop_idle()
+            self._is_prepared = False
+        return unavailable
 
     def _drop_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -361,7 +373,10 @@ class PostgresDatabase:
                 f"SET search_path = {_SCHEMA}; SET client_min_messages = warning;"
                 f" SET lock_timeout = {round(self.wait * 1000)};"
                 f" SET statement_timeout = {round(_STATEMENT_SECONDS * 1000)};"
-                " SET idle_in_transaction_session_timeout = 60000"
+                " SET idle_in_transaction_session_timeout = 60000;"
+                # A commit is on disk when it returns, whatever is usual there.
+                " SELECT set_config('synchronous_commit', 'on', false)"
+                " WHERE current_setting('synchronous_commit') = 'off'"
             )
             if not self._is_prepared:
                 self._prepare(connection)
@@ -373,12 +388,7 @@ class PostgresDatabase:
         return connection
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
-        """The error that callers see; the schema is looked at again if it seems to be gone."""
-        reason = _classify(error)
-        if reason in ("broken", "missing"):
-            self._is_prepared = False
-            self._drop_idle()
-        return StoreUnavailable(self.address, reason, self._detail(error))
+        return StoreUnavailable(self.address, _classify(error), self._detail(error))
 
     def _detail(self, error: Exception) -> str:
         """The first line of what was said, without the password."""
@@ -502,13 +512,19 @@ def _is_worth_another(error: Exception, was_idle: bool) -> bool:
     """Check if a transaction may succeed when it is run again at once."""
     if isinstance(error, _Undecided):
         return False
-    code = getattr(error, "sqlstate", None) or ""
-    return code in ("40001", "40P01") or (was_idle and _classify(error) == "unreachable")
+    if getattr(error, "sqlstate", None) in ("40001", "40P01"):
+        return True
+    # What is said on a connection that was idle may not hold of a new one.
+    return was_idle and _classify(error) in ("unreachable", "read-only")
 
 
 def _roll_back(connection: TranslatedConnection) -> None:
+    """Roll back; a connection that still waits for an answer is closed instead."""
+    raw = connection.raw
+    if raw.info.transaction_status == TransactionStatus.ACTIVE:
+        raw.close()
     with contextlib.suppress(psycopg.Error):
-        if not connection.raw.closed:
+        if not raw.closed:
             connection.run("ROLLBACK")
 
 
