@@ -489,7 +489,7 @@ def main() -> None:
     print("\n".join([*told(plans[0], measured), *as_rows(plans)]))
     if asked.json:
         curves = [(one.memory, curve(measured, one)) for one in plans]
-        results = {"plans": plans, "checks": checks, "curves": curves}
+        results = {"plans": plans, "checks": checks, "curves": curves, "measured": measured}
         asked.json.write_bytes(msgspec.json.encode(results))
     print(f"{len(played)} sessions, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
 

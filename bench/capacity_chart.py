@@ -1,6 +1,6 @@
 """Waits and use of one core by the number of agents, as a picture.
 
-    python -m bench.capacity_chart [JSON] [-o docs/capacity.svg]
+    python -m bench.capacity_chart JSON [-o docs/capacity.svg]
 
 Reads what `python -m bench.capacity --check … --json JSON` wrote. Lines are simulated, dots are
 runs of a real server.
@@ -9,7 +9,7 @@ runs of a real server.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,42 +17,62 @@ import msgspec
 from msgspec import Struct
 
 from bench.capacity import Checked, Figures, Plan
-from bench.charts import Axis, Plot, picture
-from bench.results import RECORDED
+from bench.charts import Axis, Place, Plot, picture
 
-LEGEND: Final = {"blue": "median", "orange": "one request in a hundred", "grey": "share of a core"}
+LEGEND: Final = {
+    "blue": "512 MB for conversations",
+    "orange": "4 GB",
+    "grey": "any memory",
+}
+SHOWN: Final = {"blue": 512.0, "orange": 4_096.0, "grey": 8_192.0}
 STEPS: Final = (50, 100, 200, 500, 1_000, 2_000, 5_000)
-MOST_MS: Final = 250
+MOST_MS: Final = 200
 
 
 class Recorded(Struct, frozen=True):
-    """Figures of one core."""
+    """Figures of one server, by the megabytes that it has for conversations."""
 
-    plan: Plan
+    plans: tuple[Plan, ...]
     checks: tuple[Checked, ...]
-    curve: tuple[tuple[int, Figures], ...]
+    curves: tuple[tuple[float, tuple[tuple[int, Figures], ...]], ...]
 
 
-def plotted(found: Recorded, title: str, up: Axis, lines: dict[str, Callable[[Figures], float]],
-            label: str) -> Iterator[str]:  # fmt: skip
+def plotted(
+    found: Recorded, *, title: str, label: str, up: Axis, of: Callable[[Figures], float]
+) -> Iterator[str]:
     """One plot over the number of agents."""
-    most = found.curve[-1][0]
-    step = next((one for one in STEPS if most / one <= 5), STEPS[-1])
+    curves = dict(found.curves)
+    most = max(one.agents_per_server for one in found.plans) * 3 // 2
+    step = next((one for one in STEPS if most / one <= 6), STEPS[-1])
     along = Axis(0, most, {float(n): f"{n:,}" for n in range(0, most + 1, step)})
-    plot = Plot(title, label, "agents at work on one core", along, up)
+    plot = Plot(title, label, "agents at work on one server", along, up)
     yield from plot.drawn()
-    for kind, of in lines.items():
-        held = [(float(count), of(figures)) for count, figures in found.curve]
-        yield plot.line([one for one in held if one[1] <= up.most], kind)
-        for one in found.checks:
-            if one.agents <= most and of(one.real) <= up.most:
-                yield plot.dot((one.agents, of(one.real)), kind)
+    for kind, megabytes in SHOWN.items():
+        held = [(float(count), of(figures)) for count, figures in curves[megabytes]]
+        yield plot.line(list(_within(held, most, up.most)), kind)
+    for one in found.checks:
+        if one.agents <= most and of(one.real) <= up.most:
+            yield plot.dot((one.agents, of(one.real)), "grey")
+
+
+def _within(points: Sequence[Place], most: float, top: float) -> Iterator[Place]:
+    """The line up to where it leaves the plot."""
+    before: Place | None = None
+    for x, y in points:
+        if x > most or y > top:
+            if before is not None:
+                x0, y0 = before
+                share = min((most - x0) / (x - x0), (top - y0) / (y - y0) if y > y0 else 1.0)
+                yield x0 + share * (x - x0), y0 + share * (y - y0)
+            return
+        yield x, y
+        before = x, y
 
 
 def main() -> None:
     """Read, and draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("json", nargs="?", type=Path, default=RECORDED / "19-capacity.json")
+    parser.add_argument("json", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/capacity.svg"))
     given = parser.parse_args()
     found = msgspec.json.decode(given.json.read_bytes(), type=Recorded)
@@ -61,12 +81,12 @@ def main() -> None:
     plots = [
         plotted(
             found,
-            "Wait for one server",
-            waits,
-            {"blue": lambda one: 1e3 * one.p50, "orange": lambda one: 1e3 * one.p99},
-            "milliseconds that a request waits",
+            title="Wait of one request in a hundred",
+            label="milliseconds or more",
+            up=waits,
+            of=lambda one: 1e3 * one.p99,
         ),
-        plotted(found, "CPU", shares, {"grey": lambda one: one.busy}, "of one core"),
+        plotted(found, title="CPU", label="of one core", up=shares, of=lambda one: one.busy),
     ]
     told = "Waits and CPU of one server by the number of agents; dots are measured"
     given.output.write_text(picture(told, plots, LEGEND), "utf-8")

@@ -125,8 +125,8 @@ def simulate(
 ) -> Outcome:
     """Agents that each send recorded sessions, on one core.
 
-    Staggered agents begin anywhere in a session and go on with others until `max_requests` are
-    answered; else each sends one session from its start.
+    Staggered agents begin anywhere in a session and go on with others; the first quarter of
+    `max_requests` does not count. Else each sends one session from its start.
 
     >>> one = [Step(1.0, 10, Demand(0.5, 0.0)), Step(1.0, 10, Demand(0.5, 0.0))]
     >>> simulate([one], agents=1, seed=1, staggered=False)
@@ -145,7 +145,8 @@ def simulate(
     heapq.heapify(coming)
     sent = [0.0] * agents
     waits: list[float] = []
-    now = 0.0
+    now = since = spent = 0.0
+    warming = max_requests // 4 if staggered else 0
     while coming or core.next_end() < float("inf"):
         arrival, end = coming[0][0] if coming else float("inf"), core.next_end()
         now = min(arrival, end)
@@ -160,15 +161,19 @@ def simulate(
         if agent < 0:
             continue
         waits.append(now - sent[agent])
+        if warming and len(waits) == warming:
+            waits, warming, since, spent = [], 0, now, core.spent
+        if staggered and len(waits) >= max_requests:
+            break
         session, at = places[agent]
         core.add(sessions[session][at].demand.after, -1)
         place = (session, at + 1)
         if place[1] == len(sessions[session]):
             place = (chance.randrange(len(sessions)), 0) if staggered else None
-        if place is not None and len(waits) < max_requests:
+        if place is not None:
             places[agent] = place
             heapq.heappush(coming, (now + sessions[place[0]][place[1]].pause, agent))
-    return Outcome(tuple(sorted(waits)), now, core.spent)
+    return Outcome(tuple(sorted(waits)), now - since, core.spent - spent)
 
 
 def _pause(

@@ -256,7 +256,11 @@ class TestTheColdCache:
         """
         clock = Clock()
         shared = SQLiteStore(tmp_path / "shared.db")
-        replicas = [Decider(EAGER_POLICY, shared, shared_store=True) for _ in range(2)]
+        replicas = [
+            Decider(EAGER_POLICY, shared, shared_store=True, memory=megabytes)
+            for megabytes in (0.001, 512.0)
+        ]
+        assert len({replica._session._memo._max_bytes for replica in replicas}) == 2
         alone = Decider(EAGER_POLICY, SQLiteStore(tmp_path / "alone.db"))
         for steps in range(1, 9):
             clock.now += 90_000 if steps in (4, 6) else 10

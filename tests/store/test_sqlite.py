@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from respool.facts import Facts
 from respool.markers import reference
-from respool.store import SQLiteStore
+from respool.store import SentRequest, SQLiteStore
 from tests.store.support import OWNER, by_ref, bytes_of, record, text_of
 from tests.store.test_store import TestFacts, case
 
@@ -142,3 +143,13 @@ def test_a_link_to_the_file_leads_to_the_same_store(tmp_path: Path, store: SQLit
     second.keep(OWNER, "c1", by_ref("more"))
     assert second.readable_refs(by_ref("text", "more"), OWNER) == by_ref("more").keys()
     second.close()
+
+
+def test_a_claim_alone_waits_for_no_disk(store: SQLiteStore):
+    """One with facts does, as facts do."""
+    found: list[int] = []
+    for facts in (Facts(cold=frozenset({"0a"})), Facts()):
+        assert store.claim("c1", f"{len(found):02x}", "one", SentRequest(), facts)
+        writer = store._database._writer  # type: ignore[attr-defined]
+        found.append(writer.execute("PRAGMA synchronous").fetchall()[0][0])
+    assert found == [2, 1]  # FULL, NORMAL
