@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,6 +151,6 @@ def test_a_claim_alone_waits_for_no_disk(store: SQLiteStore):
     found: list[int] = []
     for facts in (Facts(cold=frozenset({"0a"})), Facts()):
         assert store.claim("c1", f"{len(found):02x}", "one", SentRequest(), facts)
-        writer = store._database._writer  # type: ignore[attr-defined]
+        writer: Any = store._database._writer  # type: ignore[attr-defined]
         found.append(writer.execute("PRAGMA synchronous").fetchall()[0][0])
     assert found == [2, 1]  # FULL, NORMAL

@@ -215,8 +215,7 @@ def serve(  # noqa: PLR0913 - each is an option
     server = validated(ServerOptions(host, port, going, token, limits))
     _raise_file_limit()
     with inherited_socket() or bind(server) as listening:
-        shown = f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{listening.getsockname()[1]}"
+        url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         click.echo(f"respool listens on {url}{', and asks for its token' if token else ''}")
         options = CompactionOptions(
             policy=policy,
