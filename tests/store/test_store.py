@@ -398,7 +398,7 @@ class TestRecords:
         for step in (1, len(records)):
             for at in range(0, len(records), step):
                 store._write_records(records[at : at + step])  # pyright: ignore[reportPrivateUsage]
-            held = store.conversations(None)
+            held = sorted(store.conversations(None), key=lambda one: (one.owner, one.name))
             told = [(one.owner, one.name, one.session, one.started, one.last) for one in held]
             found.append((told, [store.requests(one.name, None) for one in held]))
             store.forget()
