@@ -24,6 +24,7 @@ from tests.proxy.replicas import (
     get,
     upstream,
 )
+from tests.store.postgres_server import serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "servers.md"
 _NGINX = """
@@ -107,9 +108,14 @@ def balancer(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    return str(tmp_path / "shared.db")
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where the replicas keep what they share."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "shared.db")
+        return
+    with serving() as server:
+        yield server.new_database()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from respool.proxy.app import App, build_app
 from respool.proxy.log import log_nothing
 from respool.proxy.server import serving_in_thread
 from respool.proxy.server_options import CompactionOptions, ServerOptions, upstreams_of
-from respool.store import SQLiteStore
+from respool.store import StoreLocation, open_store
 from tests.proxy.replicas import (
     EAGER,
     Load,
@@ -24,25 +24,27 @@ from tests.proxy.replicas import (
 )
 
 
-def _app(path: Path, to: Upstream, *, shared: bool) -> App:
+def _app(location: StoreLocation, to: Upstream, *, shared: bool) -> App:
     chosen = upstreams_of([f"anthropic=http://127.0.0.1:{to.port}"])
     options = CompactionOptions(policy=Policy(**EAGER), deadline=30.0, shared_store=shared)
     return build_app(
-        ServerOptions(port=0, upstreams=chosen), options, log_nothing, store=SQLiteStore(path)
+        ServerOptions(port=0, upstreams=chosen), options, log_nothing, store=open_store(location)
     )
 
 
 @contextlib.contextmanager
-def _served(path: Path, to: Upstream, count: int) -> Iterator[list[int]]:
+def _served(location: StoreLocation, to: Upstream, count: int) -> Iterator[list[int]]:
     with contextlib.ExitStack() as opened:
-        make = partial(_app, path, to, shared=count > 1)
+        make = partial(_app, location, to, shared=count > 1)
         yield [opened.enter_context(serving_in_thread(make)).port for _ in range(count)]
 
 
-def test_scattered_requests_give_the_projections_of_one_process(tmp_path: Path):
+def test_scattered_requests_give_the_projections_of_one_process(
+    tmp_path: Path, location: StoreLocation
+):
     """Right after one another, before any record is written."""
     chance = random.Random(5)
-    with upstream() as received, _served(tmp_path / "shared.db", received, 3) as ports:
+    with upstream() as received, _served(location, received, 3) as ports:
         load = Load(lambda: chance.choice(ports), agents=4)
         with load.running():
             pass  # a conversation each

@@ -70,7 +70,7 @@ def test_a_store_without_agents_and_prompts_opens_and_goes_on(path: Path):
         "conversations": ("prompt", "pinned"),
     }
     with opened(path) as connection:
-        for table in ("keep_alive", "tools"):
+        for table in ("keep_alive", "tools", "teams", "team_tokens", "team_usage"):
             connection.execute(f"DROP TABLE {table}")
         for table, columns in new.items():
             for column in columns:

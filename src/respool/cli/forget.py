@@ -60,14 +60,15 @@ def forget(
             conversation = resolve_name(store, "conversation", conversation)
         if owner is not None:
             owner = resolve_name(store, "owner", owner)
-        _confirm(store, yes, [one for one in (conversation, owner, before) if one is not None])
+        confirm(store, yes, [one for one in (conversation, owner, before) if one is not None])
         gone = store.forget(owner=owner, conversation=conversation, before=until)
         _print_result(store, gone)
     if not gone.erased:
         click.get_current_context().exit(EXIT_BYTES_LEFT)
 
 
-def _confirm(store: SQLStore, yes: bool, named: Sequence[str]) -> None:
+def confirm(store: SQLStore, yes: bool, named: Sequence[str]) -> None:
+    """Ask before a deletion."""
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -27,6 +28,7 @@ from .console import CommandError, missing_package
 
 if TYPE_CHECKING:
     from ..store import SQLStore, StoreLocation
+    from ..store.owned import OwnedStore
 
 STANDARD_STREAM = "-"  # stands for standard input or output
 _TRANSCRIPT_HINT = "If this is an agent's transcript: respool replay and respool loops read those."
@@ -39,6 +41,13 @@ format_option = click.option(
     "format",
     type=click.Choice(known_formats()),
     help="The wire format; detected by default.",
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(("local", "ray")),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, or Ray: its cores, or the cluster that RAY_ADDRESS names.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -245,6 +254,18 @@ def open_existing_store(store_file: str | None) -> Generator[SQLStore]:
 
 
 @contextlib.contextmanager
+def open_or_create_store(store_file: str | None) -> Generator[SQLStore]:
+    """Open the store, which is created if need be."""
+    from ..store import open_store  # lazily: most commands need no store
+
+    store = open_store(resolve_store_location(store_file))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
 def open_recorded_store(store_file: str | None) -> Generator[SQLStore | None]:
     """Open the store to show its records; None if the default one does not exist yet."""
     location = resolve_store_location(store_file)
@@ -273,6 +294,20 @@ def resolve_store_location(store_file: str | None) -> StoreLocation:
 
     named = store_location() if store_file is None else parse_location(store_file)
     return named.expanduser().absolute() if isinstance(named, Path) else named
+
+
+team_option = click.option(
+    "--team", "team_name", metavar="NAME", help="Only what this team has in the store."
+)
+
+
+def as_team(store: SQLStore, name: str | None) -> SQLStore | OwnedStore:
+    """The store as a team sees it; the whole store without a name."""
+    if name is None:
+        return store
+    from ..store.owned import OwnedStore  # lazily: few commands are asked for one team
+
+    return OwnedStore(store, store.teams.get(name).owner)
 
 
 keep_alive_option = click.option(
@@ -350,6 +385,14 @@ _AGE = lazy_compile(r"(\d{1,5})([hdwm])")
 _UNIT_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400}
 
 
+def parse_duration(text: str, option: str) -> float:
+    """Parse `12h`, `90d`, `2w` or `3m` into seconds. A month has 30 days."""
+    found = _AGE.fullmatch(text)
+    if not found or not int(found[1]):
+        raise CommandError(f"{option}: {text!r} is no time such as 12h, 90d, 2w or 3m.")
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
+
+
 def parse_date_or_age(text: str, option: str = "--since") -> float:
     """Parse `2026-11-01` (local midnight), `7d`, `2w`, `3m` or `12h` into seconds since 1970.
 
@@ -364,3 +407,15 @@ def parse_date_or_age(text: str, option: str = "--since") -> float:
             f"{option}: {text!r} is neither a date such as 2026-11-01 nor a time ago such as 7d, "
             "2w or 3m."
         ) from None
+
+
+def core_count() -> int:
+    """Number of cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_stderr_terminal() -> bool:
+    """Report whether standard error is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]

@@ -135,6 +135,15 @@ def _forward_only(
     "repeated.",
 )
 @click.option(
+    "--memory",
+    type=click.FloatRange(1, 1_000_000),
+    default=512.0,
+    show_default=True,
+    metavar="MEGABYTES",
+    help="Memory for what is known of conversations, approximately; a conversation that is not "
+    "known any more is folded anew.",
+)
+@click.option(
     "--notice",
     type=click.FloatRange(0, 600),
     default=0.0,
@@ -173,6 +182,7 @@ def serve(  # noqa: PLR0913 - each is an option
     deadline: float,
     keep_alive: float,
     texts: tuple[FormatName, ...],
+    memory: float,
     notice: float,
     drain: float,
     quiet: bool,
@@ -212,6 +222,7 @@ def serve(  # noqa: PLR0913 - each is an option
             policy=policy,
             observe=observe,
             deadline=deadline,
+            memory=memory,
             keep_alive=keep_alive,
             text_formats=texts,
             shared_store=shared_store,

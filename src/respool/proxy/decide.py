@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from threading import Event
+from threading import Event, Lock
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -36,18 +37,22 @@ from .holdout import inherited_unit
 from .lineage import ParentRequest, parent_prefix
 from .middleware import NO_FACTS, Decision, Findings, ParsedRequest, RequestIdentity
 from .provenance import Launch
+from .team_policies import TeamPolicies
 
 LEFT_ALONE: Final = "left alone"
 BYPASSED: Final = "bypassed"
 SIGNED: Final = "signed"
 PAUSED: Final = "paused"
 PINNED: Final = "pinned"
+OVER_QUOTA: Final = "over quota"
 OBSERVED: Final = "observed"
-AS_THEY_CAME: Final = frozenset({BYPASSED, PAUSED, PINNED})  # requests that somebody asked to keep
+# Requests that somebody asked to keep.
+AS_THEY_CAME: Final = frozenset({BYPASSED, PAUSED, PINNED, OVER_QUOTA})
 SENT_BEFORE: Final = "sent unchanged before"
 _MIN_BYTES_PER_TOKEN: Final = 2  # in any history: what fits a window by these surely fits
 _MAX_NAME_CHARS: Final = 200  # of a tool or a target in a record
 _MAX_DOUBLINGS: Final = 5  # of the failures after which an original is tried
+_MAX_TEAM_SESSIONS: Final = 256
 _MAX_OBSERVED: Final = 50  # of each kind, at one request
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -73,16 +78,21 @@ class Decider:
         shared_store: bool = False,
         text_formats: Collection[FormatName] = (),
         launch: Launch | None = None,
+        adapt: Callable[[Policy], Policy] | None = None,
+        memory: float = 512.0,
     ) -> None:
         self.policy = policy
+        self._team_policies = TeamPolicies(policy, adapt)
         self._launch = launch or Launch()
-        as_text = policy.replace(rendering="text")
-        self._policies = dict.fromkeys(text_formats, as_text)  # for upstreams that refuse calls
+        self._text_formats = frozenset(text_formats)  # for upstreams that refuse calls
+        self._as_text = policy.replace(rendering="text")
         self._guard = StoreGuard(store)
         self._observe = observe
         self._shared_store = shared_store  # other servers decide on the same conversations
         self._name = secrets.token_hex(8)  # among them
-        self._session = Session()
+        self._session = Session(megabytes=memory)
+        self._team_sessions: OrderedDict[str, Session] = OrderedDict()  # by owner
+        self._sessions_lock = Lock()
         self._conversations = Conversations()
 
     # --- decisions -------------------------------------------------------------------------
@@ -103,7 +113,7 @@ class Decider:
         folded, seen = self._fold_with_new_facts(turn)
         if _was_sent_unchanged(folded, seen):
             return self._fall_back(turn, SENT_BEFORE)
-        body, repairs = self._session.project(folded, request.body)
+        body, repairs = self._session_of(request).project(folded, request.body)
         if not self._observe:
             try:
                 edits = folded.edits
@@ -138,7 +148,7 @@ class Decider:
         if not turn.conversation.lineage.is_known(folded.boundaries):
             return None
         folded, seen = self._fold_with_new_facts(turn, folded)
-        body, repairs = self._session.project(folded, request.body)
+        body, repairs = self._session_of(request).project(folded, request.body)
         originals = folded.originals
         stored = self._observe or self._guard.has_surely(
             turn.conversation, originals, folded.edition
@@ -223,9 +233,9 @@ class Decider:
         if decision.identity.prefix:
             known.lineage.note_accepted(decision.identity.prefix, latest, decision.identity.parent)
 
-    def evaluate_ahead(self, folded: FoldedRequest) -> None:
+    def evaluate_ahead(self, folded: FoldedRequest, request: ParsedRequest) -> None:
         """Evaluate what takes force at the next request of a conversation, before it comes."""
-        self._session.evaluate_ahead(folded)
+        self._session_of(request).evaluate_ahead(folded)
 
     def note_failed(self, decision: Decision, status: int) -> bool:
         """A projection failed by an unclear status. True: try the original.
@@ -292,9 +302,29 @@ class Decider:
         if known is not None:
             known.is_pinned = pinned
 
-    def policy_for(self, format: FormatName) -> Policy:
-        """The policy for requests in this format."""
-        return self._policies.get(format, self.policy)
+    def policy_for(self, request: ParsedRequest) -> Policy:
+        """The policy for a request: its team's, as its format needs it."""
+        is_text = request.format in self._text_formats
+        if request.team is None or not request.team.settings:
+            return self._as_text if is_text else self.policy
+        return self._team_policies.of(request.team, is_text=is_text)
+
+    def _session_of(self, request: ParsedRequest) -> Session:
+        """The session for a request. A team has its own.
+
+        So the time that a request takes says nothing about what other teams have sent.
+        """
+        if request.team is None:
+            return self._session
+        owner = request.team.owner
+        with self._sessions_lock:
+            found = self._team_sessions.get(owner)
+            if found is None:
+                found = self._team_sessions[owner] = self._session.scoped(owner.encode())
+                if len(self._team_sessions) > _MAX_TEAM_SESSIONS:
+                    self._team_sessions.popitem(last=False)
+            self._team_sessions.move_to_end(owner)
+            return found
 
     def close(self) -> None:
         """Write all facts that the store can take."""
@@ -303,8 +333,8 @@ class Decider:
     # --- the turn --------------------------------------------------------------------------
 
     def _turn(self, request: ParsedRequest) -> Turn:
-        history = self._session.parse(request.body, request.format, request.model)
-        id = conversation_id(history, request.owner)
+        history = self._session_of(request).parse(request.body, request.format, request.model)
+        id = conversation_id(history, request.account or request.owner)
         known = self._conversations.get(id)
         if known is None:  # it is new, or has left the cache
             known = self._guard.pending(id) or Conversation(id, request.owner)
@@ -317,8 +347,8 @@ class Decider:
 
     def _known_turn(self, request: ParsedRequest) -> Turn | None:
         """The turn of a conversation that is in the cache, without access to the store."""
-        history = self._session.parse(request.body, request.format, request.model)
-        known = self._conversations.get(conversation_id(history, request.owner))
+        history = self._session_of(request).parse(request.body, request.format, request.model)
+        known = self._conversations.get(conversation_id(history, request.account or request.owner))
         return None if known is None else Turn(request, history, known)
 
     def _parent(self, turn: Turn, boundaries: list[bytes]) -> ParentRequest:
@@ -341,8 +371,10 @@ class Decider:
     # --- projections -----------------------------------------------------------------------
 
     def _fold(self, turn: Turn, facts: Facts) -> FoldedRequest:
-        policy = self.policy_for(turn.history.format)
-        return self._session.fold(turn.history, policy, facts, output=self._output(turn))
+        policy = self.policy_for(turn.request)
+        return self._session_of(turn.request).fold(
+            turn.history, policy, facts, output=self._output(turn)
+        )
 
     def _output(self, turn: Turn) -> int:
         """The output to assume for a request that only counts tokens: that of the one before it.
@@ -463,7 +495,7 @@ class Decider:
         request, known, history = turn.request, turn.conversation, turn.history
         if request.is_count or known.facts != NO_FACTS or known.defined_on != history.terms():
             return None
-        plain = history.plain(self.policy_for(history.format))
+        plain = history.plain(self.policy_for(request))
         if plain is None:
             return None
         here = plain.prefix.hex()
@@ -559,8 +591,8 @@ class Decider:
         """The edits in force, if they are known and agree with what was sent before."""
         request = turn.request
         held = facts if new == NO_FACTS else facts.merge(new)
-        found = self._session.fold_known(
-            turn.history, self.policy_for(turn.history.format), held, output=self._output(turn)
+        found = self._session_of(request).fold_known(
+            turn.history, self.policy_for(request), held, output=self._output(turn)
         )
         if found is None:
             return None
@@ -574,7 +606,7 @@ class Decider:
         ):
             self._note_original(turn)
             return None
-        body, repairs = self._session.project(folded, request.body)
+        body, repairs = self._session_of(request).project(folded, request.body)
         made = self._projection(turn, folded, body, repairs, seen)
         return replace(made, kind="known-edits", reason=reason)
 
@@ -612,8 +644,8 @@ class Decider:
         was_unchanged = not without_reasoning and _was_always_unchanged(boundaries, facts)
         if is_doubted and history.is_bound and not was_unchanged:
             until = self._signed_until(turn, without_reasoning)
-            folded = self._session.fold_original(history, until)
-            changed, _ = self._session.project(folded, request.body)
+            folded = self._session_of(request).fold_original(history, until)
+            changed, _ = self._session_of(request).project(folded, request.body)
             body = None if changed is request.body else changed
             edits = folded.edits
         tokens = int(len(request.body if body is None else body) / known.bytes_per_token)

@@ -257,6 +257,7 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 3.0
     threads: int = 4  # that compact in parallel
     text_formats: tuple[FormatName, ...] = ()  # whose upstreams refuse calls: rendered as text
+    memory: float = 512.0  # megabytes, approximately, for what is remembered of conversations
     keep_alive: float = 0.0  # dollars a day for keep-alive pings; 0: none are sent
     shared_store: bool = False  # other servers with the same store serve the same conversations
     agent: str = ""  # that this proxy was started for; empty: any

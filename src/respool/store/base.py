@@ -491,7 +491,9 @@ class Store(DecisionStore, Protocol):
         """Lazy mapping of all that this owner may read, for `respool.expand`."""
         ...
 
-    def names(self, kind: NameKind, beginning: str, limit: int) -> list[str]:
+    def names(
+        self, kind: NameKind, beginning: str, limit: int, owner: str | None = None
+    ) -> list[str]:
         """Return the first references, conversations or owners that begin so."""
         ...
 
@@ -539,8 +541,8 @@ class Store(DecisionStore, Protocol):
         """
         ...
 
-    def set_pinned(self, conversation: str, pinned: bool) -> bool:
-        """Pin or unpin a conversation; False if there is none of that name."""
+    def set_pinned(self, conversation: str, pinned: bool, owner: str | None = None) -> bool:
+        """Pin or unpin a conversation; False if this owner has none of that name."""
         ...
 
     def requests(

@@ -60,8 +60,11 @@ class Database(Protocol):
         """Run work on the last committed state, without waiting for writers."""
         ...
 
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in a transaction; durable on return. Work may be run more than once."""
+    def write(self, work: Callable[[Connection], T], *, synced: bool = True) -> T:
+        """Run work in a transaction; durable on return. Work may be run more than once.
+
+        Not synced: all processes see it on return, but a crash of the machine may lose it.
+        """
         ...
 
     def erase(self, work: Callable[[Connection], T]) -> T:

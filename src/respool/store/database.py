@@ -45,8 +45,9 @@ _INHERITED_CONNECTIONS: list[object] = []  # a parent process's connections: nev
 class _WriteJob:
     """A queued write and its outcome."""
 
-    def __init__(self, work: Callable[[Connection], Any]) -> None:
+    def __init__(self, work: Callable[[Connection], Any], synced: bool) -> None:
         self.work = work
+        self.synced = synced
         self.done = False
         self.value: Any = None
         self.error: Exception | None = None
@@ -87,10 +88,13 @@ class Database:
         self._file_identity: FileIdentity | None = None  # the file that is open
         self._wal_identity: FileIdentity | None = None  # its write-ahead log
 
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in a transaction, possibly batched with other jobs; durable on return."""
+    def write(self, work: Callable[[Connection], T], *, synced: bool = True) -> T:
+        """Run work in a transaction, possibly batched with other jobs; durable on return.
+
+        Not synced: all processes see it on return, but the machine may lose it if it fails.
+        """
         self._check_usable()
-        job = _WriteJob(work)
+        job = _WriteJob(work, synced)
         self._waiting.append(job)
         self._take_lock(job)
         try:
@@ -234,6 +238,8 @@ class Database:
 
     def _in_transaction(self, connection: Connection, jobs: Sequence[_WriteJob]) -> bool:
         """Run jobs in a transaction; True on success. Raises database errors, not a job's own."""
+        level = "FULL" if any(job.synced for job in jobs) else "NORMAL"
+        connection.execute(f"PRAGMA synchronous = {level}")
         self._begin_transaction(connection)
         try:
             values = [job.work(connection) for job in jobs]

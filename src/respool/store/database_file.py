@@ -32,6 +32,7 @@ from .base import StoreUnavailable
 from .location import FILE_NAME
 from .meta import initialize_meta
 from .savings import max_scale
+from .teams import TEAM_TABLES
 
 try:
     import fcntl
@@ -135,6 +136,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _ORIGIN_COLUMNS,
     _BILL_TABLES,
     _HOLDOUT_COLUMNS,
+    TEAM_TABLES,
 )
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")

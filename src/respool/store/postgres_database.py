@@ -162,9 +162,13 @@ class PostgresDatabase:
                     if not (was_idle and is_lost):
                         raise unavailable from error
 
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in a transaction beside other writers; durable on return."""
-        return self._transact(work, f"pg_advisory_xact_lock_shared({_LOCKS}, {_ROWS})")
+    def write(self, work: Callable[[Connection], T], *, synced: bool = True) -> T:
+        """Run work in a transaction beside other writers; durable on return.
+
+        Not synced: all processes see it on return, but the server may lose it if it crashes.
+        """
+        lock = f"pg_advisory_xact_lock_shared({_LOCKS}, {_ROWS})"
+        return self._transact(work, lock, is_synced=synced)
 
     def erase(self, work: Callable[[Connection], T]) -> T:
         """Run work that deletes rows, while nobody writes."""
@@ -227,9 +231,18 @@ class PostgresDatabase:
 
     # --- transactions --------------------------------------------------------------------------
 
-    def _transact(self, work: Callable[[Connection], T], lock: str, *, is_long: bool = False) -> T:
+    def _transact(
+        self,
+        work: Callable[[Connection], T],
+        lock: str,
+        *,
+        is_long: bool = False,
+        is_synced: bool = True,
+    ) -> T:
         """Run work in a transaction, again if another one was in its way."""
-        begin = f"BEGIN; {'SET LOCAL statement_timeout = 0;' if is_long else ''} SELECT {lock}"
+        settings = "SET LOCAL statement_timeout = 0;" if is_long else ""
+        settings += "" if is_synced else "SET LOCAL synchronous_commit = off;"
+        begin = f"BEGIN; {settings} SELECT {lock}"
         try:
             for tries in range(1, _MAX_TRIES + 1):
                 with self._borrow() as (connection, was_idle):

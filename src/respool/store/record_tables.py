@@ -39,6 +39,7 @@ from .savings import (
     UNMEASURED_SQL,
     estimate_range,
 )
+from .teams import add_usage
 
 _Key = TypeVar("_Key")
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
@@ -281,6 +282,7 @@ def write_records(connection: Connection, records: Sequence[RequestRecord]) -> N
         if record.facts != _NO_FACTS:
             new = new_fact_rows(record.facts, _NO_FACTS)
             write_facts(connection, record.conversation, new, record.time)
+    add_usage(connection, records)
 
 
 def _ensure_conversation_row(connection: Connection, records: Sequence[RequestRecord]) -> int:
@@ -347,10 +349,13 @@ def read_records(
     return [_to_record(row) for row in rows]
 
 
-def write_pinned(connection: Connection, conversation: str, pinned: bool) -> bool:
-    """Pin or unpin a conversation; False if there is none of that name."""
+def write_pinned(
+    connection: Connection, conversation: str, pinned: bool, owner: str | None
+) -> bool:
+    """Pin or unpin a conversation; False if this owner has none of that name."""
     done = connection.execute(
-        "UPDATE conversations SET pinned = ? WHERE name = ?", (pinned, conversation)
+        "UPDATE conversations SET pinned = ?1 WHERE name = ?2 AND (?3 IS NULL OR owner = ?3)",
+        (pinned, conversation, owner),
     )
     return done.rowcount > 0
 

@@ -33,6 +33,7 @@ from .base import ForgetResult
 from .connection import Connection
 from .meta import read_clock, renew_stamp, write_clock
 from .record_tables import CLAIMS
+from .teams import find_expired_of_team
 
 LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
 _MIN_VALUE = 1
@@ -283,6 +284,10 @@ def sweep_step(
     oldest = _oldest_conversation(connection)
     if oldest is not None and _is_expired(oldest[1], retention, now.time, used_bytes):
         remove_rows(connection, oldest[0], _ROWS_PER_STEP)
+        return True
+    of_team = find_expired_of_team(connection, now.time)
+    if of_team is not None:
+        remove_rows(connection, of_team, _ROWS_PER_STEP)
         return True
     limit = now.time - retention.seconds
     expired = max(_expire_facts(connection, limit), _expire_claims(connection, now.time))

@@ -56,6 +56,7 @@ from .retention import (
 )
 from .search_index import Candidates, SearchTerms, Snippet
 from .short_names import NameKind, read_names
+from .teams import Teams
 
 _REFERENCE = lazy_compile(r"[a-z2-7]{20}", re.ASCII)
 _CLOSE_TIMEOUT = 5.0
@@ -119,6 +120,11 @@ class SQLStore:
         self._pruned = b""  # the stamp for which the index holds no deleted original
         self._queue = RecordQueue(self._write_records, self._maintain)
 
+    @property
+    def teams(self) -> Teams:
+        """The teams of this store."""
+        return Teams(self._database)
+
     def salt(self) -> bytes:
         """Return the salt for hashing API keys; the store never receives a key itself."""
         return self._database.salt()
@@ -131,6 +137,7 @@ class SQLStore:
         """Store texts under their references; durable on return."""
         if not originals:
             return
+        originals = {texts.row_of(ref, owner): text for ref, text in originals.items()}
         key, refs = (owner, conversation), originals.keys()
         stamp, trusted = self._database.read(read_stamp_and_trusted)
         stamp, now = self._with_opening(stamp), max(self._clock(), trusted)
@@ -174,10 +181,12 @@ class SQLStore:
         """Return the text of a reference; None if this owner may not read it."""
         if not _REFERENCE.fullmatch(ref):
             return None
+        row = "" if owner is None else texts.row_of(ref, owner)
+        row = row or self._database.read(lambda c: texts.find_row(c, ref, None))
         try:
-            return self._database.read(lambda c: texts.read_original(c, ref, owner))
+            return self._database.read(lambda c: texts.read_original(c, row, owner))
         except DamagedData:
-            self._database.erase(lambda c: texts.discard_original(c, ref))
+            self._database.erase(lambda c: texts.discard_original(c, row))
             return None
 
     def readable_refs(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
@@ -191,11 +200,14 @@ class SQLStore:
 
     def refs(self, owner: str | None) -> list[str]:
         """Return every reference that this owner can read."""
-        return self._database.read(lambda c: texts.readable_refs(c, owner))
+        rows = self._database.read(lambda c: texts.readable_refs(c, owner))
+        return sorted({texts.ref_of(row) for row in rows})
 
-    def names(self, kind: NameKind, beginning: str, limit: int) -> list[str]:
+    def names(
+        self, kind: NameKind, beginning: str, limit: int, owner: str | None = None
+    ) -> list[str]:
         """Return the first references, conversations or owners that begin so."""
-        return self._database.read(lambda c: read_names(c, kind, beginning, limit))
+        return self._database.read(lambda c: read_names(c, kind, beginning, limit, owner))
 
     def search(
         self, pattern: str, owner: str | None, *, conversation: str | None = None, limit: int = 20
@@ -250,10 +262,11 @@ class SQLStore:
                 sources[name] = self._database.read(
                     lambda c, name=name: record_tables.read_sources(c, name, owner)
                 )
-            edit = sources[name].get(kept.ref, nothing)
+            ref = texts.ref_of(kept.ref)
+            edit = sources[name].get(ref, nothing)
             hits.append(
                 SearchHit(
-                    ref=kept.ref,
+                    ref=ref,
                     conversation=name,
                     time=kept.time,
                     line=snippet.line,
@@ -296,7 +309,8 @@ class SQLStore:
         return self._database.write(
             lambda c: record_tables.write_claim(
                 c, conversation, prefix, by=by, sent=sent, facts=new, time=now
-            )
+            ),
+            synced=bool(new),  # of a claim alone, no more is lost than the servers beside it
         )
 
     def record(self, record: RequestRecord) -> bool:
@@ -348,9 +362,11 @@ class SQLStore:
             )
         )
 
-    def set_pinned(self, conversation: str, pinned: bool) -> bool:
-        """Pin or unpin a conversation; False if there is none of that name."""
-        return self._database.write(lambda c: record_tables.write_pinned(c, conversation, pinned))
+    def set_pinned(self, conversation: str, pinned: bool, owner: str | None = None) -> bool:
+        """Pin or unpin a conversation; False if this owner has none of that name."""
+        return self._database.write(
+            lambda c: record_tables.write_pinned(c, conversation, pinned, owner)
+        )
 
     def is_pinned(self, conversation: str) -> bool:
         """Return whether a conversation is pinned."""
@@ -519,10 +535,14 @@ class SQLStore:
             return False
         return True
 
+    def _rows(self) -> list[str]:
+        """The names of all rows of originals."""
+        return self._database.read(lambda c: texts.readable_refs(c, None))
+
     def _prune_index(self) -> None:
         """Take deleted originals out of the index, if something was deleted."""
         stamp = self._database.read(self._stamp)
-        if stamp != self._pruned and self._index.discard_missing(lambda: self.refs(None)):
+        if stamp != self._pruned and self._index.discard_missing(self._rows):
             self._pruned = stamp
 
 
