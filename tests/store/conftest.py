@@ -22,6 +22,18 @@ BOTH = (
 )
 
 
+# Of which one store is enough for `make test`; both with `make slow`.
+SLOW_ON_POSTGRES = ("test_one_that_is_wrong_for_less_than_a_day_deletes_nothing",)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the long ones."""
+    for item in items:
+        if item.name.startswith(SLOW_ON_POSTGRES) and "[postgres" in item.name:
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A server for all tests of this process."""

@@ -59,7 +59,7 @@ def test_commands_read_it(filled: str, by: str, monkeypatch: pytest.MonkeyPatch,
     assert told("expand", reference(TEXT)[:6], *given) == TEXT
     found = json.loads(told("search", "needle", "--json", *given))
     assert [hit["ref"] for hit in found] == [reference(TEXT)]
-    assert f"{shown}" in told("expand", "a" * 20, *given, status=1)
+    assert f"{shown}" in told("expand", "a" * 20, *given, status=2)
     assert "Deleted: 1 conversation, 1 original, 1 record" in told("forget", "--all", "-y", *given)
     assert told("search", "needle", *given, status=1)
 

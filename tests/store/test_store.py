@@ -29,6 +29,7 @@ from respool.store import (
     SQLiteStore,
     SQLStore,
     Store,
+    StoreLocation,
     StoreUnavailable,
     originals,
     record_queue,
@@ -37,7 +38,7 @@ from respool.store import (
 )
 from respool.store.meta import read_stamp_and_trusted
 from respool.store.originals import DamagedData, pack_bytes, unpack_bytes
-from tests.store.support import NOW, OTHER, OWNER, another, by_ref, record, text_of
+from tests.store.support import NOW, OTHER, OWNER, another, by_ref, open_at, record, text_of
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
 
@@ -398,7 +399,7 @@ class TestRecords:
         for step in (1, len(records)):
             for at in range(0, len(records), step):
                 store._write_records(records[at : at + step])  # pyright: ignore[reportPrivateUsage]
-            held = store.conversations(None)
+            held = sorted(store.conversations(None), key=lambda one: (one.owner, one.name))
             told = [(one.owner, one.name, one.session, one.started, one.last) for one in held]
             found.append((told, [store.requests(one.name, None) for one in held]))
             store.forget()
@@ -547,7 +548,8 @@ class TestReproductions:
         assert "headers" not in {field.name for field in msgspec.structs.fields(RejectedRequest)}
 
 
-def test_many_threads_keep_at_once(store: SQLStore):
+def test_many_threads_keep_at_once(location: StoreLocation):
+    store = open_at(location, wait=20)
     texts = [text_of(number) for number in range(200)]
 
     def work(at: int) -> str | None:
@@ -557,6 +559,7 @@ def test_many_threads_keep_at_once(store: SQLStore):
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(work, range(200))) == texts
     assert len(store.refs(None)) == 200
+    store.close()
 
 
 def test_reads_do_not_wait_for_a_writer(store: SQLStore):

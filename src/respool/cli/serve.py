@@ -215,7 +215,7 @@ def serve(  # noqa: PLR0913 - each is an option
     server = validated(ServerOptions(host, port, going, token, limits))
     _raise_file_limit()
     with inherited_socket() or bind(server) as listening:
-        url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        url = _url_of(host, listening.getsockname()[1])
         click.echo(f"respool listens on {url}{', and asks for its token' if token else ''}")
         options = CompactionOptions(
             policy=policy,
@@ -228,8 +228,11 @@ def serve(  # noqa: PLR0913 - each is an option
             holdout=holdout,
         )
         click.echo("\n".join(start_lines(url, server, options)))
-        app = partial(build_app, server, options, quiet, log_format, store=location)
-        serve_app(app, listening)
+        serve_app(partial(build_app, server, options, quiet, log_format, location), listening)
+
+
+def _url_of(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _checked_store(store_file: str | None) -> StoreLocation:
@@ -301,7 +304,6 @@ def build_app(
     options: CompactionOptions,
     quiet: bool,
     log_format: Literal["auto", "text", "json"] = "auto",
-    *,
     store: StoreLocation | None = None,
 ) -> App:
     """The proxy that is served."""

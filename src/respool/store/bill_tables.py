@@ -55,12 +55,14 @@ _EVENTS = """
 _TOOLS = """
     SELECT n.agent, t.name, max(t.tokens), total(n.requests), max(t.called)
     FROM tools t JOIN (
-        SELECT r.conversation, r.agent,
-            count(*) OVER (PARTITION BY r.conversation) AS requests,
-            row_number() OVER (PARTITION BY r.conversation ORDER BY r.time DESC) AS place
-        FROM requests r JOIN conversations c ON c.id = r.conversation
-        WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :since AND r.time < :until
-        ) n ON n.conversation = t.conversation AND n.place = 1
+        SELECT m.conversation, m.requests, l.agent FROM (
+            SELECT r.conversation, count(*) AS requests, max(r.time) AS latest
+            FROM requests r JOIN conversations c ON c.id = r.conversation
+            WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :since AND r.time < :until
+            GROUP BY r.conversation) m
+        JOIN requests l ON l.rowid = (SELECT max(x.rowid) FROM requests x
+            WHERE x.conversation = m.conversation AND x.time = m.latest)
+        ) n ON n.conversation = t.conversation
     GROUP BY n.agent, t.name ORDER BY n.agent, t.name"""
 
 

@@ -252,15 +252,16 @@ def kept_originals(
 ) -> list[KeptOriginal]:
     """Return each original that an owner may read, in its latest conversation, the latest first."""
     rows = connection.execute(
-        """SELECT ref, name, time FROM (
-            SELECT k.ref, c.name, k.time,
-                row_number() OVER (PARTITION BY k.ref ORDER BY k.time DESC, c.id DESC) AS place
-            FROM kept k JOIN conversations c ON c.id = k.conversation
-            WHERE (?1 IS NULL OR c.owner = ?1) AND (?2 IS NULL OR c.name = ?2)) latest
-        WHERE place = 1 ORDER BY time DESC, ref""",
+        """SELECT k.ref, c.name, k.time FROM kept k JOIN conversations c ON c.id = k.conversation
+        WHERE (?1 IS NULL OR c.owner = ?1) AND (?2 IS NULL OR c.name = ?2)
+        ORDER BY k.time DESC, k.ref, c.id DESC""",
         (owner, conversation),
     )
-    return [KeptOriginal(*row) for row in rows]
+    latest: dict[str, KeptOriginal] = {}
+    for ref, name, time in rows:
+        if ref not in latest:
+            latest[ref] = KeptOriginal(ref, name, time)
+    return list(latest.values())
 
 
 def readable_refs(connection: Connection, owner: str | None) -> list[str]:

@@ -331,7 +331,8 @@ def _conditions(only: RecordFilter) -> tuple[str, dict[str, Any]]:
         found.append("r.time < :until")
         values["until"] = only.until
     for at, word in enumerate(only.words):
-        found.append(f"({' OR '.join(f'instr(lower({name}), :word{at})' for name in _SEARCHED)})")
+        fits = (f"instr(lower({name}), :word{at}) > 0" for name in _SEARCHED)
+        found.append(f"({' OR '.join(fits)})")
         values[f"word{at}"] = word.lower()
     return "".join(f" AND {one}" for one in found), values
 
