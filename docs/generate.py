@@ -223,6 +223,7 @@ _FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
     "signed": "AWS signed the body (SigV4), so it cannot be changed.",
     "paused": "Compaction was paused from the dashboard.",
     "pinned": "The conversation was pinned on the dashboard.",
+    "over-quota": "Its [team](../operate/teams.md) has used up its quota.",
     "unreadable": "respool cannot read the request.",
     "passed-through": (
         "A format, cloud or history [that respool passes through]"

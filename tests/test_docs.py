@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -132,6 +133,13 @@ def test_the_library_s_page_names_all_that_is_public():
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
+def options_of(command: click.Command) -> set[str]:
+    """The options of a command, and of the commands in it."""
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    own = {option for parameter in command.params for option in parameter.opts}
+    return own.union(*map(options_of, inner))
+
+
 def test_options_shown_exist():
     """`respool COMMAND … --option`, wherever a document shows one."""
     shown = [
@@ -142,7 +150,7 @@ def test_options_shown_exist():
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", found[2])
     ]
     assert len(shown) >= 20
-    known = {name: {o for p in one.params for o in p.opts} for name, one in main.commands.items()}
+    known = {name: options_of(one) for name, one in main.commands.items()}
     assert [one for one in shown if one[2] not in known[one[1]]] == []
 
 

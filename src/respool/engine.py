@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from .cache_scope import enter_scope
 from .compaction.advice import TranscriptWithoutAdvice
-from .compaction.context import Context, Counters, RequestContext
+from .compaction.context import Context, Counters, RequestContext, complete_fields
 from .compaction.evaluation import select_passes
 from .compaction.fold import (
     chain_prefix,
@@ -748,20 +748,6 @@ def edits_in_force(state: State) -> tuple[Edit, ...]:
     return outgoing.edits
 
 
-def complete_fields(fields: Fields | None, model: str | None, output: int = 0) -> Fields | None:
-    """The fields of a request that says its model elsewhere, or asks for no output itself."""
-    more: dict[str, str | int] = {}
-    if model is not None and not (fields and "model" in fields):
-        more["model"] = model
-    if output > 0 and not max_output_tokens(fields):
-        more["max_tokens"] = output
-    if not more:
-        return fields
-    if isinstance(fields, LazyFields):  # which give undecoded ones when they are spread
-        return fields.with_extra(more)
-    return {**(fields or {}), **more}
-
-
 def _model_name(fields: Fields | None) -> str | None:
     model = (fields or {}).get("model")
     return model if isinstance(model, str) else None
@@ -906,10 +892,9 @@ class Session:
         self._scope = scope  # of all caches
 
     def scoped(self, scope: bytes) -> Session:
-        """A session within the limits of this one that remembers nothing of what this one saw.
+        """A session in this one's limits, as fast as if this one had seen none of its texts.
 
-        What it parses, folds and projects, and what is asked of that in the same thread or task,
-        is as fast as if nobody had seen any of its texts.
+        That holds for what it parses, and for what is asked of that in the same thread or task.
         """
         return Session(self._memo.scoped(scope), scope=scope)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import sqlite3
 import sys
@@ -601,11 +602,14 @@ def _work(task: Callable[[], object]) -> Counter[tuple[str, ...]]:
         elif event == "c_call":
             seen["C", getattr(arg, "__qualname__", str(arg))] += 1
 
+    gc.collect()
+    gc.disable()  # its callbacks are calls, too
     sys.setprofile(profile)
     try:
         task()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return seen
 
 

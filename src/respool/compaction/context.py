@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..facts import Facts
-from ..limits import RequestLimits
+from ..limits import RequestLimits, max_output_tokens
 from ..passes import Pass
 from ..policy import Policy
 from ..pricing import Rates
@@ -18,6 +18,7 @@ from ..providers.bound_reasoning import Binding
 from ..tokens import TokenCounter
 from ..wire.base import Fields
 from ..wire.json import JSON
+from ..wire.layout import LazyFields
 
 # Fitted on recorded sessions by bench/fit_forecast.py: the number of requests still to come.
 _HORIZON_RATIO = 0.5  # of those so far
@@ -143,3 +144,17 @@ class Context(Struct, frozen=True, kw_only=True):
     def break_even_risk(self, requests: int, tokens: int, limits: RequestLimits) -> float:
         """Turns that may miss something for each token removed, so that the removal still pays."""
         return break_even_risk(self.rates, self.terms(requests, tokens, limits))
+
+
+def complete_fields(fields: Fields | None, model: str | None, output: int = 0) -> Fields | None:
+    """The fields of a request that says its model elsewhere, or asks for no output itself."""
+    more: dict[str, str | int] = {}
+    if model is not None and not (fields and "model" in fields):
+        more["model"] = model
+    if output > 0 and not max_output_tokens(fields):
+        more["max_tokens"] = output
+    if not more:
+        return fields
+    if isinstance(fields, LazyFields):  # which give undecoded ones when they are spread
+        return fields.with_extra(more)
+    return {**(fields or {}), **more}
