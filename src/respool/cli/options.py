@@ -293,11 +293,7 @@ def resolve_store_location(store_file: str | None) -> StoreLocation:
     from ..store import parse_location, store_location  # lazily: most commands need no store
 
     named = store_location() if store_file is None else parse_location(store_file)
-    if isinstance(named, Path):
-        return named.expanduser().absolute()
-    with require_driver():
-        import psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport] - is it there?
-    return named
+    return named.expanduser().absolute() if isinstance(named, Path) else named
 
 
 team_option = click.option(
@@ -383,15 +379,6 @@ def require_server() -> Generator[None]:
         yield
     except ImportError as error:
         raise missing_package("The proxy", error, "serve") from None
-
-
-@contextmanager
-def require_driver() -> Generator[None]:
-    """Explain how to install PostgreSQL's driver if it is missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise missing_package("A store in PostgreSQL", error, "postgres") from None
 
 
 _AGE = lazy_compile(r"(\d{1,5})([hdwm])")

@@ -207,10 +207,8 @@ def serve(  # noqa: PLR0913 - each is an option
             upstreams_of,
             validated,
         )
-        from ..store.retention import Retention
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
-    location = resolve_store_location(store_file)  # validated before announcing the address
-    Retention.from_env()
+    location = _checked_store(store_file)
     token = os.environ.get("RESPOOL_TOKEN") or None
     going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
     limits = TransferLimits(notice_seconds=notice, drain_seconds=drain)
@@ -233,6 +231,15 @@ def serve(  # noqa: PLR0913 - each is an option
         click.echo("\n".join(start_lines(url, server, options)))
         app = partial(build_app, server, options, quiet, log_format, store=location)
         serve_app(app, listening)
+
+
+def _checked_store(store_file: str | None) -> StoreLocation:
+    """The store, validated with its limits before the address is announced."""
+    from ..store import Retention, open_store  # lazily: as all that this command needs
+
+    location = resolve_store_location(store_file)
+    open_store(location, retention=Retention.from_env()).close()  # which connects to nothing
+    return location
 
 
 def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:

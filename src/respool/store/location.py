@@ -99,6 +99,11 @@ def open_store(
         from .sqlite import SQLiteStore  # lazily: it needs this module
 
         return SQLiteStore(location, retention=retention, create=create, wait=wait)
-    from .postgres import PostgresStore  # lazily: the extra `postgres` has its driver
+    try:
+        from .postgres import PostgresStore  # lazily: the extra `postgres` has its driver
+    except ImportError as error:
+        from .base import StoreUnavailable  # lazily: it needs this module
 
+        said = f"{error.name or error} is not installed; the extra postgres of respool has it"
+        raise StoreUnavailable(location, "failing", said) from None
     return PostgresStore(location, retention=retention, create=create, wait=wait)

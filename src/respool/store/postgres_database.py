@@ -478,7 +478,7 @@ def _options_of(address: ServerAddress) -> dict[str, Any]:
     try:
         given = conninfo_to_dict(address.url)
     except psycopg.Error:  # whose words would show the URL
-        raise StoreUnavailable(address, "refused", "its URL cannot be read") from None
+        raise StoreUnavailable(address, "failing", "its URL cannot be read") from None
     return {
         "application_name": "respool",
         "connect_timeout": _CONNECT_SECONDS,

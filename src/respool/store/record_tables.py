@@ -260,7 +260,11 @@ def write_records(connection: Connection, records: Sequence[RequestRecord]) -> N
     by_conversation: dict[tuple[str, str], list[RequestRecord]] = {}
     for record in records:
         by_conversation.setdefault((record.owner, record.conversation), []).append(record)
-    ids = {key: _ensure_conversation_row(connection, held) for key, held in by_conversation.items()}
+    # In one order for all processes: two that lock rows in different orders wait for each other.
+    ids = {
+        key: _ensure_conversation_row(connection, by_conversation[key])
+        for key in sorted(by_conversation)
+    }
     rows = [_row_values(record, ids[record.owner, record.conversation]) for record in records]
     for at in range(0, len(rows), _ROWS_PER_INSERT):
         some = rows[at : at + _ROWS_PER_INSERT]
