@@ -229,8 +229,7 @@ def serve(  # noqa: PLR0913 - each is an option
             holdout=holdout,
         )
         click.echo("\n".join(start_lines(url, server, options)))
-        app = partial(build_app, server, options, quiet, log_format, store=location)
-        serve_app(app, listening)
+        serve_app(partial(build_app, server, options, quiet, log_format, store=location), listening)
 
 
 def _checked_store(store_file: str | None) -> StoreLocation:
