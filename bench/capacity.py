@@ -36,6 +36,10 @@ from bench.capacity_model import Demand, Memory, Outcome, Step, simulate
 from bench.held_out import CORPUS, corpus_files, long_sessions
 from bench.proxy import Way, resident, run_upstream, running
 from bench.proxy_upstream import HERE
+from respool.compaction.memo import Memo
+from respool.engine import Session
+from respool.facts import Facts
+from respool.policy import Policy
 from respool.sessions.session import RecordedSession
 
 HEAD_CHARS = 112_000  # system prompt and tools of Claude Code
@@ -178,8 +182,8 @@ class Measured(Struct, frozen=True):
 
     steps: tuple[tuple[Step, ...], ...]  # by session
     cold: tuple[tuple[int, float], ...]  # size and CPU seconds of a history never seen
-    megabytes: float  # resident, for each conversation
-    base_megabytes: float  # resident before the first one
+    megabytes: float  # for each conversation, as the server counts them
+    base_megabytes: float  # resident besides
     store_bytes: float  # for each request
 
 
@@ -187,14 +191,29 @@ def measure(way: Way, played: Sequence[Script], store: str) -> Measured:
     """Send sessions one after another, and some long histories to a server that never saw them."""
     assert way.pid is not None
     asyncio.run(_play(way, structs.replace(played[0], pauses=(0.0, 0.0)), "warm-up"))
-    base, kept, idle = resident(way.pid), store_size(store), _idle_share(way.pid)
+    kept, idle = store_size(store), _idle_share(way.pid)
     steps = [
         asyncio.run(_play(way, script, f"session {at}", idle)) for at, script in enumerate(played)
     ]
-    held = (resident(way.pid) - base) / len(played)
+    held = remembered(played)
+    base = resident(way.pid) - held * len(played)
     grown = (store_size(store) - kept) / sum(map(len, steps))
     cold = asyncio.run(_play_cold(way, played))
     return Measured(tuple(steps), tuple(cold), held, base, grown)
+
+
+def remembered(played: Sequence[Script]) -> float:
+    """Megabytes that are remembered of a session, as a memo counts them; resident they are as many.
+
+    Every request is folded in this process, as a server does.
+    """
+    memo = Memo()
+    session = Session(memo)
+    for script in played:
+        for at in range(len(script.cuts)):
+            folded = session.fold(session.parse(script.body(at), "anthropic"), Policy(), Facts())
+            session.evaluate_ahead(folded)
+    return memo.size_bytes / 1e6 / len(played)
 
 
 def _idle_share(pid: int) -> float:
@@ -419,7 +438,25 @@ def curve(measured: Measured, found: Plan) -> list[tuple[int, Figures]]:
     ]
 
 
-_SHARES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20)  # tenths of the agents that it carries
+_SHARES = (
+    1,
+    2,
+    4,
+    6,
+    8,
+    9,
+    9.5,
+    10,
+    10.5,
+    11,
+    11.5,
+    12,
+    13,
+    14,
+    16,
+    18,
+    20,
+)  # tenths of the agents that it carries
 
 
 def by_size(measured: Measured) -> Iterator[str]:

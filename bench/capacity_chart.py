@@ -21,10 +21,10 @@ from bench.charts import Axis, Place, Plot, picture
 
 LEGEND: Final = {
     "blue": "512 MB for conversations",
-    "orange": "4 GB",
+    "orange": "2 GB",
     "grey": "any memory",
 }
-SHOWN: Final = {"blue": 512.0, "orange": 4_096.0, "grey": 8_192.0}
+SHOWN: Final = {"blue": 512.0, "orange": 2_048.0, "grey": 8_192.0}
 STEPS: Final = (50, 100, 200, 500, 1_000, 2_000, 5_000)
 MOST_MS: Final = 200
 

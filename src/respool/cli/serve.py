@@ -196,8 +196,7 @@ def serve(  # noqa: PLR0913 - each is an option
     every client needs that token.
     """
     with require_server():
-        # late: no other command needs the server
-        from ..proxy.server import bind, inherited_socket
+        from ..proxy.server import bind, inherited_socket  # late: only this command needs it
         from ..proxy.server import serve as serve_app
         from ..proxy.server_options import (
             CompactionOptions,
@@ -211,8 +210,8 @@ def serve(  # noqa: PLR0913 - each is an option
     location = _checked_store(store_file)
     token = os.environ.get("RESPOOL_TOKEN") or None
     going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
-    limits = TransferLimits(notice_seconds=notice, drain_seconds=drain)
-    server = validated(ServerOptions(host, port, going, token, limits))
+    ending = TransferLimits(notice_seconds=notice, drain_seconds=drain)
+    server = validated(ServerOptions(host, port, going, token, ending))
     _raise_file_limit()
     with inherited_socket() or bind(server) as listening:
         url = _url_of(host, listening.getsockname()[1])
