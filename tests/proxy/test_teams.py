@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import sqlite3
 import sys
 import time
@@ -26,11 +27,13 @@ from respool.proxy.decide import Decider
 from respool.proxy.log import LineWriter, LogEntry
 from respool.proxy.middleware import ParsedRequest
 from respool.proxy.tracing import attributes_of
-from respool.store import SQLiteStore, StoreUnavailable
+from respool.store import ServerAddress, SQLiteStore, StoreUnavailable
+from respool.store.postgres import PostgresStore
 from respool.store.teams import Quota, Team, TeamDirectory, new_team
 from tests.proxy.compaction import PATHS, STEPS, answer, request_body
 from tests.proxy.sockets import Reply, ask, get, post, reply_with
 from tests.proxy.teams import ADMIN, KEY, Teamed, at_once, drive, teamed
+from tests.store.postgres_server import serving as serving_postgres
 from tests.store.support import bytes_of
 from tests.support.formats import Exchange, request, results
 
@@ -657,3 +660,34 @@ def test_log_entries_name_the_team(tmp_path: Path):
         assert isinstance(one.records[0], LogEntry)
 
     drive(tmp_path, act)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the server runs on POSIX")
+@pytest.mark.usefixtures("at_once")
+def test_teams_in_a_database_are_those_of_every_server(tmp_path: Path):
+    """What one server keeps for a team, another gives to that team alone."""
+
+    async def act(url: str) -> None:
+        def opened() -> PostgresStore:
+            return PostgresStore(ServerAddress(url))
+
+        async with (
+            teamed(tmp_path, store=opened(), teams={"one": {"days": 3.0}, "two": {}}) as first,
+            teamed(tmp_path, store=opened(), teams={}) as second,
+        ):
+            second.teams, second.tokens = first.teams, first.tokens
+            await first.send("one")
+            unknown = await second.get("two", original(UNKNOWN))
+            assert (await second.get("one", original(REF))).body == TEXT.encode()
+            assert (await second.get("two", original(REF))).raw == unknown.raw
+            assert (await second.get("two", original(REF), KEY)).raw == unknown.raw
+            used = second.store.teams.directory(time.time()).usage_of(first.teams["one"])
+            assert used.requests == 1
+            (token,) = [
+                t for t in second.store.teams.tokens() if t.owner == first.teams["one"].owner
+            ]
+            second.store.teams.revoke(token.id, time.time())
+            assert (await first.get("one", original(REF))).status == 401
+
+    with serving_postgres() as server:
+        asyncio.run(asyncio.wait_for(act(server.new_database()), 60))
