@@ -96,7 +96,7 @@ def test_one_key_and_one_history_of_two_teams_share_nothing(tmp_path: Path):
 
 
 def _connection(one: Teamed) -> Any:
-    return contextlib.closing(sqlite3.connect(one.store.path))
+    return contextlib.closing(sqlite3.connect(str(one.store.location)))
 
 
 def test_a_forged_owner_is_ignored(tmp_path: Path):
@@ -239,7 +239,7 @@ def test_a_token_is_stored_as_a_keyed_hash_and_shown_nowhere(tmp_path: Path):
             dump = "\n".join(map(str, found.iterdump()))
         assert token not in dump
         assert one.store.teams.tokens()[0].hash in dump
-        found = bytes_of(one.store.path)
+        found = bytes_of(tmp_path / "respool.db")
         assert token.encode() not in found
         assert one.store.teams.tokens()[0].hash.encode() in found
 
@@ -425,7 +425,7 @@ def test_each_team_has_its_settings_and_they_may_change(tmp_path: Path):
 
 def test_settings_of_another_version_leave_the_servers_in_force(tmp_path: Path):
     async def act(one: Teamed) -> None:
-        with one.store._database._lock, _connection(one) as found:
+        with _connection(one) as found:
             found.execute("UPDATE teams SET settings = 'not_yet_known = 1' WHERE name = 'one'")
             found.commit()
         await one.send("one")

@@ -163,12 +163,14 @@ def file(tmp_path: Path) -> Iterator[SQLiteStore]:
 def steps_of(store: SQLiteStore, task: Any) -> tuple[int, list[str]]:
     """The instructions of SQLite's machine that a task takes, and its statements."""
     count, statements = [0], list[str]()
-    readers = [reader for _, reader in store._database._readers]
-    for connection in (*readers, store._database._writer):
+    writer = store._database._writer
+    assert writer is not None
+    every = [*(reader for _, reader in store._database._readers), writer]
+    for connection in every:
         connection.set_progress_handler(lambda: count.__setitem__(0, count[0] + 1), 1)
         connection.set_trace_callback(statements.append)
     task()
-    for connection in (*readers, store._database._writer):
+    for connection in every:
         connection.set_progress_handler(None, 0)
         connection.set_trace_callback(None)
     return count[0], [one.split("'")[0] for one in statements]
@@ -254,6 +256,7 @@ def test_foreign_and_unknown_texts_are_read_and_kept_by_the_same_statements(
         lambda text: store.readable_refs([reference(text)], two.owner),
         lambda text: store.keep(two.owner, "c2", by_ref(text)),
     )
+    second: Any = None
     for task in tasks:
         first, second = [
             statements_of(store, monkeypatch, partial(task, text)) for text in (foreign, unknown)
