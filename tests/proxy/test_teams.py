@@ -30,8 +30,8 @@ from respool.proxy.tracing import attributes_of
 from respool.store import ServerAddress, SQLiteStore, StoreUnavailable
 from respool.store.postgres import PostgresStore
 from respool.store.teams import Quota, Team, TeamDirectory, new_team
-from tests.proxy.compaction import PATHS, STEPS, answer, request_body
-from tests.proxy.sockets import Reply, ask, get, post, reply_with
+from tests.proxy.compaction import INVALID, PATHS, STEPS, answer, request_body
+from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post, reply_with
 from tests.proxy.teams import ADMIN, KEY, Teamed, at_once, drive, teamed
 from tests.store.postgres_server import serving as serving_postgres
 from tests.store.support import bytes_of
@@ -499,6 +499,25 @@ def test_over_a_quota_of_dollars_requests_may_pass_as_they_came(tmp_path: Path):
 
     given = {"quota": quota}
     drive(tmp_path, act, teams={"one": given}, script=reply_with(paid))
+
+
+def test_a_team_whose_requests_fail_opens_its_own_circuit_breaker(tmp_path: Path):
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        is_projection = b"respool:" in received.body and b"task of one" in received.body
+        writer.write(INVALID if is_projection else answer(200, {}))
+
+    async def act(one: Teamed) -> None:
+        for at in range(6):
+            said = request("anthropic", f"task of one, {at}", *STEPS[:3])
+            await one.send("one", body=json.dumps(said).encode())
+        assert dict((await one.send("one")).headers)[b"x-respool-sent"] != b"projection"
+        health = body_of(await one.get(None, "/healthz"))
+        assert health["circuit_breaker"]["phase"] == "open"
+        assert dict((await one.send("two")).headers)[b"x-respool-sent"] == b"projection"
+        overview = body_of(await one.get("two", f"{API}/overview"))
+        assert overview["breaker"]["phase"] == "closed"
+
+    drive(tmp_path, act, script=script)
 
 
 # --- the store cannot be read ------------------------------------------------------------------

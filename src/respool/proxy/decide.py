@@ -69,7 +69,7 @@ class _Known(Struct, frozen=True):
 class Decider:
     """Decides on requests of many conversations; threads may share it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part of the decision
         self,
         policy: Policy,
         store: DecisionStore,
