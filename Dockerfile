@@ -5,7 +5,7 @@ WORKDIR /source
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY docs ./docs
 COPY src ./src
-RUN python -m venv /opt/respool && /opt/respool/bin/pip install --no-cache-dir '.[serve]'
+RUN python -m venv /opt/respool && /opt/respool/bin/pip install --no-cache-dir '.[serve,postgres]'
 
 FROM python:3.13-slim
 RUN useradd --create-home --uid 1000 respool && install -d -o respool /var/lib/respool
