@@ -147,6 +147,15 @@ def test_probes_ask_paths_that_exist_and_the_grace_covers_notice_and_drain():
     assert strategy["maxUnavailable"] == 0
 
 
+def test_the_image_has_what_the_chart_asks_for():
+    """The server and PostgreSQL's driver, and the user that the pods run as."""
+    text = (CHART.parents[2] / "Dockerfile").read_text("utf-8")
+    assert "'.[serve,postgres]'" in text
+    pod = rendered(DEFAULT)["Deployment"]["spec"]["template"]["spec"]
+    assert f"USER {pod['securityContext']['runAsUser']}\n" in text
+    assert 'ENTRYPOINT ["respool"]' in text
+
+
 def test_pods_have_no_more_rights_than_they_need():
     pod = rendered(DEFAULT)["Deployment"]["spec"]["template"]["spec"]
     (made,) = pod["containers"]

@@ -18,7 +18,7 @@ from respool.proxy.app import build_app
 from respool.proxy.log import LogEntry
 from respool.proxy.server import serving
 from respool.proxy.server_options import CompactionOptions, ServerOptions, TransferLimits
-from respool.store import SQLiteStore
+from respool.store import SQLiteStore, SQLStore
 from respool.store.teams import Team, new_team
 from tests.proxy.compaction import EAGER_POLICY, PATHS, request_body
 from tests.proxy.sockets import Reply, Script, Upstream, all_to, ask, get, post, reply_ok, upstream
@@ -32,7 +32,7 @@ class Teamed:
     """A proxy, its store, and two teams with a token each."""
 
     port: int
-    store: SQLiteStore
+    store: SQLStore
     behind: Upstream
     records: list[LogEntry]
     teams: dict[str, Team] = field(default_factory=dict[str, Team])
@@ -79,7 +79,7 @@ async def teamed(
     policy: Policy = EAGER_POLICY,
     script: Script = reply_ok,
     teams: dict[str, dict[str, Any]] | None = None,
-    store: SQLiteStore | None = None,
+    store: SQLStore | None = None,
 ) -> AsyncGenerator[Teamed]:
     """A proxy with the teams `one` and `two`, or with these."""
     path = folder / "respool.db"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import sqlite3
 import sys
 import time
@@ -26,11 +27,13 @@ from respool.proxy.decide import Decider
 from respool.proxy.log import LineWriter, LogEntry
 from respool.proxy.middleware import ParsedRequest
 from respool.proxy.tracing import attributes_of
-from respool.store import SQLiteStore, StoreUnavailable
+from respool.store import ServerAddress, SQLiteStore, StoreUnavailable
+from respool.store.postgres import PostgresStore
 from respool.store.teams import Quota, Team, TeamDirectory, new_team
-from tests.proxy.compaction import PATHS, STEPS, answer, request_body
-from tests.proxy.sockets import Reply, ask, get, post, reply_with
+from tests.proxy.compaction import INVALID, PATHS, STEPS, answer, request_body
+from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post, reply_with
 from tests.proxy.teams import ADMIN, KEY, Teamed, at_once, drive, teamed
+from tests.store.postgres_server import serving as serving_postgres
 from tests.store.support import bytes_of
 from tests.support.formats import Exchange, request, results
 
@@ -93,7 +96,7 @@ def test_one_key_and_one_history_of_two_teams_share_nothing(tmp_path: Path):
 
 
 def _connection(one: Teamed) -> Any:
-    return contextlib.closing(sqlite3.connect(one.store.path))
+    return contextlib.closing(sqlite3.connect(str(one.store.location)))
 
 
 def test_a_forged_owner_is_ignored(tmp_path: Path):
@@ -236,7 +239,7 @@ def test_a_token_is_stored_as_a_keyed_hash_and_shown_nowhere(tmp_path: Path):
             dump = "\n".join(map(str, found.iterdump()))
         assert token not in dump
         assert one.store.teams.tokens()[0].hash in dump
-        found = bytes_of(one.store.path)
+        found = bytes_of(tmp_path / "respool.db")
         assert token.encode() not in found
         assert one.store.teams.tokens()[0].hash.encode() in found
 
@@ -422,7 +425,7 @@ def test_each_team_has_its_settings_and_they_may_change(tmp_path: Path):
 
 def test_settings_of_another_version_leave_the_servers_in_force(tmp_path: Path):
     async def act(one: Teamed) -> None:
-        with one.store._database._lock, _connection(one) as found:
+        with _connection(one) as found:
             found.execute("UPDATE teams SET settings = 'not_yet_known = 1' WHERE name = 'one'")
             found.commit()
         await one.send("one")
@@ -496,6 +499,25 @@ def test_over_a_quota_of_dollars_requests_may_pass_as_they_came(tmp_path: Path):
 
     given = {"quota": quota}
     drive(tmp_path, act, teams={"one": given}, script=reply_with(paid))
+
+
+def test_a_team_whose_requests_fail_opens_its_own_circuit_breaker(tmp_path: Path):
+    async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        is_projection = b"respool:" in received.body and b"task of one" in received.body
+        writer.write(INVALID if is_projection else answer(200, {}))
+
+    async def act(one: Teamed) -> None:
+        for at in range(6):
+            said = request("anthropic", f"task of one, {at}", *STEPS[:3])
+            await one.send("one", body=json.dumps(said).encode())
+        assert dict((await one.send("one")).headers)[b"x-respool-sent"] != b"projection"
+        health = body_of(await one.get(None, "/healthz"))
+        assert health["circuit_breaker"]["phase"] == "open"
+        assert dict((await one.send("two")).headers)[b"x-respool-sent"] == b"projection"
+        overview = body_of(await one.get("two", f"{API}/overview"))
+        assert overview["breaker"]["phase"] == "closed"
+
+    drive(tmp_path, act, script=script)
 
 
 # --- the store cannot be read ------------------------------------------------------------------
@@ -657,3 +679,34 @@ def test_log_entries_name_the_team(tmp_path: Path):
         assert isinstance(one.records[0], LogEntry)
 
     drive(tmp_path, act)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the server runs on POSIX")
+@pytest.mark.usefixtures("at_once")
+def test_teams_in_a_database_are_those_of_every_server(tmp_path: Path):
+    """What one server keeps for a team, another gives to that team alone."""
+
+    async def act(url: str) -> None:
+        def opened() -> PostgresStore:
+            return PostgresStore(ServerAddress(url))
+
+        async with (
+            teamed(tmp_path, store=opened(), teams={"one": {"days": 3.0}, "two": {}}) as first,
+            teamed(tmp_path, store=opened(), teams={}) as second,
+        ):
+            second.teams, second.tokens = first.teams, first.tokens
+            await first.send("one")
+            unknown = await second.get("two", original(UNKNOWN))
+            assert (await second.get("one", original(REF))).body == TEXT.encode()
+            assert (await second.get("two", original(REF))).raw == unknown.raw
+            assert (await second.get("two", original(REF), KEY)).raw == unknown.raw
+            used = second.store.teams.directory(time.time()).usage_of(first.teams["one"])
+            assert used.requests == 1
+            (token,) = [
+                t for t in second.store.teams.tokens() if t.owner == first.teams["one"].owner
+            ]
+            second.store.teams.revoke(token.id, time.time())
+            assert (await first.get("one", original(REF))).status == 401
+
+    with serving_postgres() as server:
+        asyncio.run(asyncio.wait_for(act(server.new_database()), 60))

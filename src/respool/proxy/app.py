@@ -336,7 +336,7 @@ def build_app(
         decide(), recorder, options, salt=store.provisional_salt, observer=decide(observe=True)
     )
     metrics = Metrics()
-    health = HealthEndpoint(store, compactor.breaker.state, lambda: compactor.mode)
+    health = HealthEndpoint(store, compactor.breaker_state, lambda: compactor.mode)
     spans = span_exporter(os.environ)
     status = _around(compactor, recorder, options)
     policy_of = TeamPolicies(options.policy).of
@@ -425,7 +425,7 @@ def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions
     """The proxy, as its dashboard shows it."""
 
     def breaker() -> BreakerStatus:
-        state = compactor.breaker.state()
+        state = compactor.breaker_state()
         return BreakerStatus(state.phase, state.reason)
 
     def calibrations() -> tuple[CalibrationStatus, ...]:

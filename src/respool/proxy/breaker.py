@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from threading import Lock
 from typing import Literal
@@ -32,6 +32,9 @@ class BreakerRules(Struct, frozen=True, kw_only=True):
         for name, lowest in minimum.items():
             if not getattr(self, name) >= lowest:
                 raise invalid_value("breaker: ", name, getattr(self, name), f"{lowest} or more")
+
+
+_MAX_TEAMS = 256  # whose circuit breakers are remembered
 
 
 class Permit(Struct, frozen=True):
@@ -127,3 +130,28 @@ class CircuitBreaker:
     def _is_trial(self, permit: Permit) -> bool:
         """True for the current trial; permits from before the pause say nothing about now."""
         return permit.is_trial and permit.number == self._trial
+
+
+class TeamBreakers:
+    """A circuit breaker for each team: what fails for one says nothing about another's requests."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: OrderedDict[str, CircuitBreaker] = OrderedDict()  # by owner
+        self._lock = Lock()
+
+    def of(self, owner: str) -> CircuitBreaker:
+        """The circuit breaker of a team."""
+        with self._lock:
+            found = self._known.get(owner)
+            if found is None:
+                found = self._known[owner] = CircuitBreaker(self._clock)
+                if len(self._known) > _MAX_TEAMS:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(owner)
+            return found
+
+    def states(self) -> list[BreakerState]:
+        """The state of each."""
+        with self._lock:
+            return [one.state() for one in self._known.values()]

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ..errors import PassedThrough, RespoolError
 from .asgi import Headers
 from .auth import is_signed, keyed_hash, owner_of
-from .breaker import CircuitBreaker, Permit
+from .breaker import BreakerState, CircuitBreaker, Permit, TeamBreakers
 from .conversation import session_id
 from .decide import (
     AS_THEY_CAME,
@@ -99,7 +99,8 @@ class Compactor:
         # A user's own pass may take any time, which the event loop does not have.
         own = [one for one in options.policy.passes or () if not isinstance(one, str)]
         self._immediate_bytes = 0 if own else _IMMEDIATE_BYTES
-        self.breaker = CircuitBreaker(time.monotonic)
+        self.breaker = CircuitBreaker(time.monotonic)  # of requests without a team
+        self._team_breakers = TeamBreakers(time.monotonic)
         # By conversation: the first late decision, and when it was submitted.
         self._late: OrderedDict[str, tuple[asyncio.Future[Decision], float]] = OrderedDict()
         self._numbers = count(1)
@@ -132,6 +133,16 @@ class Compactor:
         self._decider.note_pinned(conversation, pinned)
         self._observer.note_pinned(conversation, pinned)
 
+    def breaker_state(self) -> BreakerState:
+        """The state of the circuit breakers: that of one which is not closed, if there is any."""
+        states = [self.breaker.state(), *self._team_breakers.states()]
+        return next((one for one in states if one.phase != "closed"), states[0])
+
+    def _breaker_of(self, request: ParsedRequest) -> CircuitBreaker:
+        if request.team is None:
+            return self.breaker
+        return self._team_breakers.of(request.team.owner)
+
     def _decider_of(self, flight: InFlight) -> Decider:
         return self._observer if flight.is_observed else self._decider
 
@@ -149,7 +160,8 @@ class Compactor:
         request = await self._assigned(request, can_differ=can_differ)
         is_observed = mode == "observe" or request.arm == "held-out"
         decider = self._observer if is_observed else self._decider
-        permit = None if kept or signed else self.breaker.acquire()
+        breaker = self._breaker_of(request)
+        permit = None if kept or signed else breaker.acquire()
         try:
             if signed:
                 decision = await self._decide_unchanged(decider, request, SIGNED)
@@ -157,7 +169,7 @@ class Compactor:
             elif kept:
                 decision = await self._decide_unchanged(decider, request, kept)
             elif permit is None:
-                reason = f"breaker open: {self.breaker.reason()}"
+                reason = f"breaker open: {breaker.reason()}"
                 decision = await self._decide_without_new_edits(decider, request, reason)
             else:
                 decision = await self._decide(decider, request, permit)
@@ -261,7 +273,7 @@ class Compactor:
             raise
         except Exception as error:  # noqa: BLE001 - law 9: a fault of respool fails no request
             _log.exception("A request could not be compacted")
-            self.breaker.fail(permit, f"{type(error).__name__}")
+            self._breaker_of(request).fail(permit, f"{type(error).__name__}")
             reason = f"failed: {type(error).__name__}"
             return await self._decide_without_new_edits(decider, request, reason)
 
@@ -288,7 +300,7 @@ class Compactor:
         deciding.add_done_callback(_log_late_failure)
         known = known or Decision(reason=reason)
         if permit.is_trial or self._is_slow(known, deciding):
-            self.breaker.fail(permit, "it was late")
+            self._breaker_of(request).fail(permit, "it was late")
         return known
 
     def _is_slow(self, known: Decision, deciding: asyncio.Future[Decision]) -> bool:
@@ -492,12 +504,13 @@ class Compactor:
             if not flight.request.is_count:
                 self._leave_alone(flight, rejected.status, rejected.owner)
         elif flight.permit is not None and flight.decision.kind == "projection":
-            self.breaker.succeed(flight.permit)
+            self._breaker_of(flight.request).succeed(flight.permit)
 
     def _leave_alone(self, flight: InFlight, status: int, owner: str) -> None:
         """Leave a conversation alone: its projection was refused, its original accepted."""
         if flight.rejected_permit is not None:
-            self.breaker.fail(flight.rejected_permit, f"a projection was refused: {status}")
+            breaker = self._breaker_of(flight.request)
+            breaker.fail(flight.rejected_permit, f"a projection was refused: {status}")
         self._fallback_executor.submit(self._decider.leave_alone(flight.decision, owner))
 
     def note_alive(self, flight: InFlight, time: float) -> None:
