@@ -43,7 +43,7 @@ WORDS = (  # noqa: SIM905 - reads better
     " --git index Binary Index: *** Update File *** # ## ### ####### //"
     " /* * -- <!-- \"\"\" ''' ;; %% @x.y(z) #[a] #![b] | || && ?. .x ` ``` ~~~ ^^ --> = note -"
     " + • classes cases: ends elsewhere tests ifs errors"
-    " 1. 12) |---|:-| ✗ × ✘ → 12→ 007→ 8| 9: 12: [… 2 lines] [names only there: a_b]"
+    " 1. 12) |---|:-| ✗ × ✘ → 12→ 007→ 8| 9: 12: [… 2 lines] [names left out: a_b]"
     ' \\n \\\\n \\t \\" , {"a": ["b", }; ;} . ! ? ; ( [ { < ) ] } > => : '
 ).split(" ")
 SIGNS = (
@@ -186,7 +186,8 @@ def test_the_same_lines_are_kept(library: Any, said: Sequence[Turn], draw: st.Da
         rate / 4 * (1 + (len(lines[at]) if total == len(lines) else 60)) for at in range(total)
     ]
     needs = [random.random() * 2 * cost * (random.random() < share) for cost in costs]
-    needed = Forecast(needs, [random.random() * cost for cost in costs])
+    times = random.choice((1, 8))  # of eight times the cost, most names are worth listing
+    needed = Forecast(needs, [times * random.random() * cost for cost in costs])
     gone: frozenset[int] = frozenset()
     if draw.draw(st.booleans(), label="again"):
         gone = frozenset(at for at in range(total) if random.random() < 0.3)
@@ -207,6 +208,31 @@ def test_the_same_lines_are_kept(library: Any, said: Sequence[Turn], draw: st.Da
             assert here.text == there.text, name
             assert list(here.lines) == list(there.lines), name
             assert (here.total, here.risk, here.unit) == (there.total, there.risk, there.unit)
+
+
+NAMES = "weave_all warp_count src/loom.py loom.py loom.weave is_loom.py:12 Warp.count E0277".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_names_are_listed(library: Any, seed: int) -> None:
+    """Names stand in many lines, so that some stand in the text that stays."""
+    random = Random(seed)
+    count = 60 if seed % 2 else 600
+    some = [*NAMES, *(f"name_{random.randrange(count)}" for _ in range(count // 2))]
+    lines = [" ".join([*random.choices(some, k=2), "- " * 40]) for _ in range(count)]
+    original = "\n".join(("first", *lines, "last"))
+    needed = Forecast(
+        [float(random.random() < 0.1) for _ in range(len(lines) + 2)], [0.02] * (len(lines) + 2)
+    )
+    found: list[tuple[str, list[int], float]] = []
+    for history in both(library):
+        add(history, 0, Turn("Bash", {"command": "make"}, original))
+        one = features(history, history.transcript.results[0])
+        cut = select_lines(original, one, needed, history.mentions, rate=1e-3)
+        assert cut is not None
+        found.append((cut.text, list(cut.lines), cut.risk))
+    assert found[0] == found[1]
+    assert "[names left out: " in found[0][0]
 
 
 @settings(max_examples=examples(200), deadline=None)

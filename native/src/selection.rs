@@ -15,6 +15,7 @@ const TOKEN: f64 = 4.0; // approximate characters
 const SHORT_RUN: usize = 60; // characters; a hole in place of fewer would save almost nothing
 const MIN_SIZE: f64 = 7.0; // minimum characters of a listed name
 const MAX_NAMES: usize = 12; // names listed per hole
+const MAX_LOOKUPS: usize = 200; // names per result that are looked up in the text that stays
 const ENDING: usize = 2; // lines at the end of a run that report its outcome
 const NEED_FACTOR: f64 = 3.0;
 const LISTED_RATIO: f64 = 0.1; // of the need for names that are listed
@@ -324,15 +325,16 @@ impl Selection<'_> {
     fn cut(&self, stays: &[u8], names: &[LineNames], total: usize) -> Option<Selected> {
         let mut pieces = Pieces::default();
         let mut removed: Vec<u32> = Vec::new();
+        let mut missing = MissingNames { kept: self.kept_text(stays), lookups: MAX_LOOKUPS };
         let (mut risk, mut at) = (0.0, 0);
         while let Some((start, end)) = next_gap(stays, at) {
-            let listed = self.listed_names(names, start, end);
+            let listed = self.listed_names(names, &mut missing, start, end);
             self.add_lines(&mut pieces, at, start);
             pieces.add(gap_line(end - start, self.are_parts).as_bytes());
             let mut spelled = listed.iter().flat_map(|one| &one.1).peekable();
             if spelled.peek().is_some() {
                 let all: Vec<&[u8]> = spelled.copied().collect();
-                pieces.add(&[&b"[names only there: "[..], &all.join(&b", "[..]), b"]"].concat());
+                pieces.add(&[&b"[names left out: "[..], &all.join(&b", "[..]), b"]"].concat());
             }
             removed.extend(start as u32..end as u32);
             risk += self.range_risk(start, end, &listed);
@@ -341,6 +343,18 @@ impl Selection<'_> {
         self.add_lines(&mut pieces, at, self.lines.len());
         let are_parts = self.are_parts;
         (!removed.is_empty()).then_some(Selected { text: pieces.text, removed, total, risk, are_parts })
+    }
+
+    /// The text that stays, without holes.
+    fn kept_text(&self, stays: &[u8]) -> Vec<u8> {
+        let mut pieces = Pieces::default();
+        let mut at = 0;
+        while let Some((start, end)) = next_gap(stays, at) {
+            self.add_lines(&mut pieces, at, start);
+            at = end;
+        }
+        self.add_lines(&mut pieces, at, self.lines.len());
+        pieces.text
     }
 
     /// Python: `SplitText.slice`: parts of one line stay on one line.
@@ -352,8 +366,14 @@ impl Selection<'_> {
         pieces.add(&self.asked.text[self.offset(self.lines[start])..self.offset(last) + last.len()]);
     }
 
-    /// Python: `_listed_names`: by line, in order; of too many, the most needed.
-    fn listed_names(&self, all: &[LineNames], start: usize, end: usize) -> Vec<(usize, Vec<&[u8]>)> {
+    /// Python: `_MissingNames.listed`: by line, in order; of too many, the most needed.
+    fn listed_names(
+        &self,
+        all: &[LineNames],
+        missing: &mut MissingNames,
+        start: usize,
+        end: usize,
+    ) -> Vec<(usize, Vec<&[u8]>)> {
         let first = all.partition_point(|one| one.line < start);
         let mut names: Vec<&LineNames> =
             all[first..].iter().take_while(|one| one.line < end).collect();
@@ -362,12 +382,19 @@ impl Selection<'_> {
         let mut listed = Vec::new();
         let mut count = 0;
         for one in names {
-            let found = self.spelled(one);
+            let mut found = self.spelled(one);
+            let Some(left) = missing.lookups.checked_sub(found.len()) else {
+                missing.lookups = 0;
+                break;
+            };
+            missing.lookups = left;
+            let has_names = !found.is_empty();
+            found.retain(|name| find(&missing.kept, name).is_none());
             count += found.len();
             if count > MAX_NAMES {
                 break;
             }
-            if !found.is_empty() {
+            if has_names {
                 listed.push((one.line, found));
             }
         }
@@ -387,6 +414,12 @@ impl Selection<'_> {
         }
         risk
     }
+}
+
+/// Python: `_MissingNames`.
+struct MissingNames {
+    kept: Vec<u8>,
+    lookups: usize,
 }
 
 /// The names that only one line has: their sizes by their numbers.

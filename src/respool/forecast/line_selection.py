@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, get_args
 
@@ -23,6 +23,7 @@ _TOKEN: Final = 4  # approximate characters
 _SHORT_RUN: Final = 60  # characters; a hole in place of fewer would save almost nothing
 _MIN_SIZE: Final = 7  # minimum characters of a listed name
 _MAX_NAMES: Final = 12  # names listed per hole
+_MAX_LOOKUPS: Final = 200  # names per result that are looked up in the text that stays
 _CODE: Final = RESULT_FEATURES["kind"].index("read code")  # outermost definitions of these stay
 _COMPOUND: Final = lazy_compile(r"[A-Z]?[a-z]+(?:-[a-z]+)+")
 _PAGES: Final = frozenset(
@@ -112,24 +113,37 @@ def select_lines(
     if not lines[-1]:
         stays[-1] = True  # the text ends there
     _fill_short_runs(lines, stays, gone_before)
-    pieces: list[str] = []
-    removed: list[int] = []
-    risk, at = 0.0, 0
-    while (start := stays.find(0, at)) >= 0:
-        end = stays.find(1, start)
-        end = len(lines) if end < 0 else end
-        listed = _listed_names(names, expected, start, end)
-        pieces += split.slice(at, start)
-        listed_names = [name for line in sorted(listed) for name in names.of(line)]
-        pieces += _render_hole(end - start, split.unit, listed_names)
+    holes = list(_holes(stays))
+    if not holes:
+        return None
+    pieces = _kept_pieces(split, holes)
+    missing = _MissingNames(names, expected, "\n".join(one for piece in pieces for one in piece))
+    found_pieces, removed, risk = pieces[0], list[int](), 0.0
+    for (start, end), after in zip(holes, pieces[1:], strict=True):
+        listed = missing.listed(start, end)
+        listed_names = [name for line in sorted(listed) for name in listed[line]]
+        found_pieces += _render_hole(end - start, split.unit, listed_names)
+        found_pieces += after
         removed += range(start, end)
         risk += _range_risk(expected, start=start, end=end, listed=listed, gone_before=gone_before)
-        at = end
-    pieces += split.slice(at, len(lines))
     all = len(lines) - (not lines[-1])
-    if not removed:
-        return None
-    return SelectedLines("\n".join(pieces), removed, all, risk, split.unit)
+    return SelectedLines("\n".join(found_pieces), removed, all, risk, split.unit)
+
+
+def _holes(stays: bytearray) -> Iterator[tuple[int, int]]:
+    """The runs of lines that go."""
+    at = 0
+    while (start := stays.find(0, at)) >= 0:
+        end = stays.find(1, start)
+        at = len(stays) if end < 0 else end
+        yield start, at
+
+
+def _kept_pieces(split: SplitText, holes: Sequence[tuple[int, int]]) -> list[list[str]]:
+    """The text before, between and behind the holes."""
+    starts = [0, *(end for _, end in holes)]
+    ends = [*(start for start, _ in holes), len(split.lines)]
+    return [split.slice(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def _select_natively(
@@ -185,7 +199,7 @@ def _range_risk(
 
 
 def _render_hole(removed: int, unit: str, names: Sequence[str]) -> list[str]:
-    names_line = [f"[names only there: {', '.join(names)}]"] if names else []
+    names_line = [f"[names left out: {', '.join(names)}]"] if names else []
     return [gap_line(removed, unit), *names_line]
 
 
@@ -386,30 +400,42 @@ def _start_of_ending(lines: Sequence[str], end: int) -> int:
 
 def _fill_short_runs(lines: Sequence[str], stays: bytearray, gone_before: Collection[int]) -> None:
     """Keep short gaps between kept lines, which are not worth a hole."""
-    at = 0
-    while (start := stays.find(0, at)) >= 0:
-        end = stays.find(1, start)
-        at = end if end >= 0 else len(stays)
-        budget = _SHORT_RUN - (at - start)
-        is_short = budget > 0 and sum(map(len, lines[start:at])) < budget
-        if is_short and not _has_any_in(gone_before, start, at):
-            stays[start:at] = b"\1" * (at - start)
+    for start, end in _holes(stays):
+        budget = _SHORT_RUN - (end - start)
+        is_short = budget > 0 and sum(map(len, lines[start:end])) < budget
+        if is_short and not _has_any_in(gone_before, start, end):
+            stays[start:end] = b"\1" * (end - start)
 
 
 def _has_any_in(lines: Collection[int], start: int, end: int) -> bool:
     return bool(lines) and any(line in lines for line in range(start, end))
 
 
-def _listed_names(names: LineNames, expected: Forecast, start: int, end: int) -> set[int]:
-    """The lines whose names are listed for one hole; of too many, the most needed."""
-    lines = names.lines[bisect_left(names.lines, start) : bisect_left(names.lines, end)]
-    listed: set[int] = set()
-    count = 0
-    for line in sorted(lines, key=lambda line: -expected.names[line]):
-        found = names.of(line)
-        count += len(found)
-        if count > _MAX_NAMES:
-            break
-        if found:
-            listed.add(line)
-    return listed
+class _MissingNames:
+    """The names of removed lines that stand nowhere in the text that stays."""
+
+    def __init__(self, names: LineNames, expected: Forecast, kept: str) -> None:
+        self._names, self._needs, self._kept = names, expected.names, kept
+        self._lookups = _MAX_LOOKUPS
+
+    def listed(self, start: int, end: int) -> dict[int, list[str]]:
+        """The names listed for one hole, by line; of too many, the most needed.
+
+        A line whose names all stand in the text that stays has none to list.
+        """
+        lines = self._names.lines
+        lines = lines[bisect_left(lines, start) : bisect_left(lines, end)]
+        listed: dict[int, list[str]] = {}
+        count = 0
+        for line in sorted(lines, key=lambda line: -self._needs[line]):
+            of_line = self._names.of(line)
+            self._lookups -= len(of_line)
+            if self._lookups < 0:
+                break
+            found = [name for name in of_line if name not in self._kept]
+            count += len(found)
+            if count > _MAX_NAMES:
+                break
+            if of_line:
+                listed[line] = found
+        return listed
