@@ -43,6 +43,7 @@ WORDS = (  # noqa: SIM905 - reads better
     " --git index Binary Index: *** Update File *** # ## ### ####### //"
     " /* * -- <!-- \"\"\" ''' ;; %% @x.y(z) #[a] #![b] | || && ?. .x ` ``` ~~~ ^^ --> = note -"
     " + • classes cases: ends elsewhere tests ifs errors"
+    ' ├── │ └─ |-- `-- ",  {  [ },'
     " 1. 12) |---|:-| ✗ × ✘ → 12→ 007→ 8| 9: 12: [… 2 lines] [names left out: a_b]"
     ' \\n \\\\n \\t \\" , {"a": ["b", }; ;} . ! ? ; ( [ { < ) ] } > => : '
 ).split(" ")
@@ -52,7 +53,7 @@ SIGNS = (
     *("/", "//", "/.", "./", ":", "=", "-", "#", "\\", '"', "'", "aB", "x" * 20, "0", "12345678"),
 )
 SEPARATORS = ("", " ", "  ", "/", ".", ":", ", ")
-INDENTS = ("", "", "", "  ", "    ", "    ", "        ", "\t", "            ")
+INDENTS = ("", "", "", "  ", "    ", "    ", "        ", "\t", "            ", "├── ", "│   └── ")
 LONG = (601, 650, 1_300, 4_001, 4_100)
 
 words = st.sampled_from([*WORDS, *SIGNS])
@@ -90,7 +91,44 @@ def page(seed: int, lines: int) -> str:
     return "\n".join(found)
 
 
-text = st.one_of(text, st.builds(page, st.integers(0, 2**32), st.integers(1, 150)))
+def json_value(random: Random, depth: int) -> Any:
+    """A value of JSON, with lines of code and long texts in it."""
+    kind = random.random()
+    if depth < 5 and kind < 0.55:
+        values = [json_value(random, depth + 1) for _ in range(random.randint(0, 6))]
+        if kind < 0.25:
+            return values
+        return {f"{random.choice(WORDS)}{at}": value for at, value in enumerate(values)}
+    if kind < 0.7:
+        return "\n".join(page(random.randrange(2**32), random.randint(1, 30)).split("\n"))
+    some = random.choices(SIGNS if kind > 0.95 else WORDS, k=random.choice((1, 3, 90)))
+    return " ".join(some) if kind < 0.97 else random.randrange(9_999)
+
+
+def json_text(seed: int) -> str:
+    """Lines of JSON, some of them broken, alone or among others."""
+    random = Random(seed)
+    found: list[str] = []
+    for _ in range(random.choice((1, 1, 3))):
+        value = json_value(random, random.choice((0, 0, 3)))
+        if random.random() < 0.2:
+            value = {"output": json_value(random, 5), "metadata": {"exit_code": 0}}
+        separators = random.choice(((",", ":"), (", ", ": ")))
+        one = json.dumps(value, separators=separators, ensure_ascii=random.random() < 0.5)
+        for _ in range(random.choice((0, 0, 0, 1, 4))):
+            at = random.randrange(len(one) + 1)
+            one = one[:at] + random.choice(("", '"', "\\", "}", "[", "{", "]", ",")) + one[at + 1 :]
+        found.append(one[: random.choice((len(one), len(one), len(one) * 2 // 3))])
+    if random.random() < 0.2:
+        found.insert(random.randrange(len(found) + 1), page(seed, 9))
+    return "\n".join(found)
+
+
+text = st.one_of(
+    text,
+    st.builds(page, st.integers(0, 2**32), st.integers(1, 150)),
+    st.builds(json_text, st.integers(0, 2**32)),
+)
 turn = st.builds(
     Turn,
     tool=st.sampled_from(["Read", "Bash", "Grep", "Edit", "Other"]),

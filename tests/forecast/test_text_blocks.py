@@ -235,12 +235,14 @@ SWITCH = """
 def test_a_label_stays_below_its_switch_and_others_go() -> None:
     assert kept(SWITCH, "code", "Right()") == [
         "func (l *Loom) Turn(way Way) int {",
+        "total := 0",
         "switch way {",
         "case Right, Straight:",
         "l.shuttle.Right()",
         "total--",
         "l.Count(total)",
         "}",
+        "return total",
         "}",
     ]
 

@@ -20,7 +20,7 @@ from .native_mentions import NativeMentions
 from .text_blocks import Layout, keep_blocks, text_blocks
 
 _TOKEN: Final = 4  # approximate characters
-_SHORT_RUN: Final = 60  # characters; a hole in place of fewer would save almost nothing
+_SHORT_RUN: Final = 80  # characters; a hole in place of fewer would save almost nothing
 _MIN_SIZE: Final = 7  # minimum characters of a listed name
 _MAX_NAMES: Final = 12  # names listed per hole
 _MAX_LOOKUPS: Final = 200  # names per result that are looked up in the text that stays
@@ -326,6 +326,8 @@ def _keep_needed(
             worth[line] = 0.0  # it stays or went in any case
     if first < last:
         layout = _layout(RESULT_FEATURES["kind"][found.bins[0]], split.plain)
+        if split.json[first] is not None and split.wrapping == (0, 0):
+            layout = "code"  # members below their keys
         if split.has_parts:
             _keep_units(split, layout, worth, stays, (first, last))
         else:
@@ -344,7 +346,8 @@ def _keep_units(
     units, plain = split.units, split.plain
     spans = list(pairwise(units))
     first, last = bisect_left(units, between[0]), bisect_left(units, between[1])
-    spelled = "\n".join("".join(plain[start:end]) for start, end in spans)
+    depths = [part.depth if part is not None else 0 for part in split.json]
+    spelled = "\n".join("  " * depths[start] + "".join(plain[start:end]) for start, end in spans)
     values = [sum(worth[start:end]) for start, end in spans]
     kept = bytearray(len(spans))
     keep_blocks(text_blocks(spelled, layout, first, last), values, kept)
@@ -381,8 +384,10 @@ def _drop_blank_ends(lines: Sequence[str], stays: bytearray, first: int, last: i
 def _frame_lines(split: SplitText, *, is_run: bool) -> tuple[int, int]:
     """The end of the lines before an output, and the start of those after it."""
     head, note = split.frame
-    first, last = max(1, head - 1), len(split.lines) - note
+    before, behind = split.wrapping
+    first, last = max(head - 1, before), len(split.lines) - max(note, behind)
     if is_run:
+        first = max(first, before + 1)  # it says what ran
         last = _start_of_ending(split.lines, last - (not split.lines[last - 1]))
     return first, max(0, last)
 
