@@ -21,6 +21,7 @@ const NEED_FACTOR: f64 = 3.0;
 const WRAPPED: f64 = 0.7; // share of a text that is one string of JSON
 const LISTED_RATIO: f64 = 0.1; // of the need for names that are listed
 const DEFINITION: usize = 1; // a form
+const FAILURE: usize = 4; // a form
 const HEADINGS: [&[u8]; 4] = [b"# ", b"## ", b"### ", b"#### "];
 
 const KEPT: u8 = 1;
@@ -161,6 +162,10 @@ impl Selection<'_> {
 
     /// Python: `_start_of_ending`; 0 for what is below it.
     fn start_of_ending(&self, end: usize) -> usize {
+        let is_deeper = |line: &[u8]| matches!(line.first(), Some(b' ' | b'\t'));
+        if end > 0 && is_deeper(self.lines[end - 1]) {
+            return end;
+        }
         let start = end.saturating_sub(ENDING);
         let Some(last) = end.checked_sub(1) else { return start };
         if let (Some(tag), true) = (closing_tag(self.lines[last]), end >= ENDING) {
@@ -174,7 +179,8 @@ impl Selection<'_> {
 
     /// Python: `_fixed_lines`.
     fn fixed_lines(&self, first: usize, last: usize) -> Vec<u8> {
-        let in_frame = |line: usize| line < first || line >= last;
+        let fails = first < last && usize::from(self.asked.formats[first]) / (LENGTHS * INDENTS) == FAILURE;
+        let in_frame = |line: usize| line < first || line >= last || (fails && line == first);
         let stay = |(line, &format): (usize, &u8)| {
             if self.is_gone(line) {
                 REMOVED_BEFORE

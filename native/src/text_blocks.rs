@@ -524,8 +524,41 @@ impl<'a> Scan<'a> {
             while is_file && stop < end && is_hit_row(self.lines[stop]) {
                 stop += 1;
             }
-            let rows = (at + 1..stop).map(|row| TextBlock::leaf(row, row + 1)).collect();
-            found.push(TextBlock::new(vec![at], rows, Vec::new(), true));
+            if is_file {
+                let rows = self.excerpts(at + 1, stop);
+                found.push(TextBlock::new(vec![at], rows, Vec::new(), true));
+            } else {
+                while stop < end && is_hit_row(self.lines[stop]) {
+                    stop += 1;
+                }
+                found.append(&mut self.excerpts(at, stop));
+            }
+            at = stop;
+        }
+        found
+    }
+
+    fn excerpts(&self, first: usize, end: usize) -> Vec<TextBlock> {
+        let mut found = Vec::new();
+        let mut at = first;
+        while at < end {
+            let begin = hit_number(self.lines[at]);
+            let mut has_context = begin.is_some_and(|one| one.1);
+            let mut stop = at + 1;
+            while let (Some((number, _)), true) = (begin, stop < end) {
+                match hit_number(self.lines[stop]) {
+                    Some((after, is_context)) if after == number + stop - at => {
+                        has_context |= is_context;
+                        stop += 1;
+                    }
+                    _ => break,
+                }
+            }
+            if has_context {
+                found.push(TextBlock::leaf(at, stop));
+            } else {
+                found.extend((at..stop).map(|row| TextBlock::leaf(row, row + 1)));
+            }
             at = stop;
         }
         found
@@ -885,6 +918,34 @@ fn is_hit_row(line: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// Python: `_HIT_NUMBER.match`: the number, and if it is of a line of context.
+fn hit_number(line: &[u8]) -> Option<(usize, bool)> {
+    let number_at = |from: usize| {
+        let end = run_end(line, from, 10, |point| matches!(point, 0x30..=0x39));
+        let sign = line.get(end).filter(|one| matches!(one, b':' | b'-'))?;
+        let digits = line.get(from..end).filter(|digits| matches!(digits.len(), 1..=9))?;
+        let number = digits.iter().fold(0, |all, digit| all * 10 + usize::from(digit - b'0'));
+        Some((number, *sign == b'-'))
+    };
+    if let Some(found) = number_at(run_end(line, 0, 8, is_space)) {
+        return Some(found);
+    }
+    let mut at = 0;
+    for _ in 0..300 {
+        let (point, size) = decode(line, at);
+        if size == 0 || is_space(point) || point == 0x3a {
+            break;
+        }
+        at += size;
+        if matches!(line.get(at), Some(b':' | b'-')) {
+            if let Some(found) = number_at(at + 1) {
+                return Some(found);
+            }
+        }
+    }
+    None
 }
 
 /// Python: `_EXCERPT.match`.

@@ -163,7 +163,10 @@ class TestText:
         page = "\n".join(
             [
                 "# The loom",
-                *["It weaves the threads that are wound", "onto its long and heavy warp of wool."],
+                *[
+                    "It weaves the threads that are wound",
+                    "onto its long and heavy warp, which is wool of old sheep.",
+                ],
                 "",
                 "## Threads",
                 *["A thread has a colour, and of each", "colour there are many."],

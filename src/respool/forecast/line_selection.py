@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..markers import gap_line
 from ..regex import lazy_compile
 from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
-from .line_codes import HAS_NAMES, LINE_FORMATS
+from .line_codes import FORMS, HAS_NAMES, LINE_FORMATS, decode_form
 from .line_parts import SplitText
 from .mentions import Mentions
 from .model import Forecast
@@ -39,6 +39,7 @@ _MEANINGLESS: Final = lazy_compile(
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
 )
+_FAILURE: Final = FORMS.index("failure")
 _RUNS: Final = frozenset(
     n for n, kind in enumerate(RESULT_FEATURES["kind"]) if kind.startswith("run")
 )
@@ -293,6 +294,8 @@ def _fixed_lines(
             if line_format in _OUTLINE:
                 stays[line] = _KEPT
     first, last = _frame_lines(split, is_run=_is_log(found, split.lines))
+    if first < last and decode_form(found.words.formats[first]) == _FAILURE:
+        stays[first] = _KEPT  # it says that all failed
     stays[:first] = b"\1" * len(stays[:first])
     stays[last:] = b"\1" * len(stays[last:])
     for line in gone_before:
@@ -394,6 +397,8 @@ def _frame_lines(split: SplitText, *, is_run: bool) -> tuple[int, int]:
 
 def _start_of_ending(lines: Sequence[str], end: int) -> int:
     """The start of the lines that report the outcome of a run; a tag that ends there is whole."""
+    if end > 0 and lines[end - 1][:1] in (" ", "\t"):
+        return end  # it is inside of something
     start = end - _ENDING
     closed = _CLOSING_TAG.search(lines[end - 1]) if end > 0 else None
     if closed is not None:

@@ -58,6 +58,10 @@ _DIFF_HEAD: Final = lazy_compile(
     r"index |--- |\+\+\+ |new file|deleted file|old mode|new mode|similarity|rename |copy |Binary "
 )
 _HIT_ROW: Final = lazy_compile(r"\s{0,8}(?:L|Line )?\d+[:\-]|[^\s:]{1,300}[:\-]\d+[:\-]")
+# The number of a hit or of a line of its context.
+_HIT_NUMBER: Final = lazy_compile(
+    r"(?:\s{0,8}|[^\s:]{1,300}?[:\-])(?P<number>[0-9]{1,9})(?P<sign>[:\-])"
+)
 _EXCERPT: Final = lazy_compile(r"\d* *\|(?: |$)|-->|= (?:note|help)|[~^]{2,}")  # below an error
 _BRANCH: Final = lazy_compile(r"[\s│|]*(?:[├└]|\|--|`--)[─-]*\s*")  # of a tree
 _BRANCH_SIGNS: Final = ("├", "└", "|--", "`--")
@@ -524,10 +528,37 @@ class _Scan:
             is_file = self.starts[at] != "" and _HIT_ROW.match(self.lines[at]) is None
             while is_file and stop < end and _HIT_ROW.match(self.lines[stop]):
                 stop += 1
-            rows = tuple(self._leaf(row, row + 1) for row in range(at + 1, stop))
-            found.append(TextBlock((at,), rows))
+            if is_file:
+                found.append(TextBlock((at,), tuple(self._excerpts(at + 1, stop))))
+            else:
+                while stop < end and _HIT_ROW.match(self.lines[stop]):
+                    stop += 1
+                found += self._excerpts(at, stop)
             at = stop
         return found
+
+    def _excerpts(self, first: int, end: int) -> Iterator[TextBlock]:
+        """Hits, each with the lines of context that were printed around it."""
+        at = first
+        while at < end:
+            number, has_context = self._hit_number(at)
+            stop = at + 1
+            while stop < end and number >= 0:
+                after, is_context = self._hit_number(stop)
+                if after != number + stop - at:
+                    break
+                has_context |= is_context
+                stop += 1
+            if has_context:
+                yield self._leaf(at, stop)
+            else:
+                yield from (self._leaf(row, row + 1) for row in range(at, stop))
+            at = stop
+
+    def _hit_number(self, at: int) -> tuple[int, bool]:
+        """The number of a hit, and if it is a line of context; -1: it has none."""
+        found = _HIT_NUMBER.match(self.lines[at])
+        return (-1, False) if found is None else (int(found["number"]), found["sign"] == "-")
 
     def _rows(self, first: int, end: int) -> list[TextBlock]:
         """Rows with the deeper lines below them; the lines of a failure up to a blank one."""
