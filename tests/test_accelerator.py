@@ -76,7 +76,7 @@ text = st.lists(
 def page(seed: int, lines: int) -> str:
     """A page of code, prose or output, with all that divides its blocks, often."""
     random = Random(seed)
-    numbers = random.random() < 0.2
+    numbers, places = random.random() < 0.2, random.random() < 0.1
     found: list[str] = []
     for number in range(1, lines + 1):
         some = random.choices(WORDS if random.random() < 0.8 else SIGNS, k=random.randint(1, 6))
@@ -87,6 +87,9 @@ def page(seed: int, lines: int) -> str:
             line = random.choice(found)
         elif random.random() < 0.01:
             line = (line + " ") * 90
+        if places and random.random() < 0.9:  # hits with their context
+            sign = random.choice("::---")
+            line = f"{random.choice(('', f'src/a-1.py{sign}'))}{number}{sign}{line}"
         found.append(f"{number:6}→{line}" if numbers else line)
     return "\n".join(found)
 

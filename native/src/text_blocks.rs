@@ -269,7 +269,11 @@ impl<'a> Scan<'a> {
     fn is_lone(&self, first: usize, end: usize) -> bool {
         let mut some = (first..end).filter(|&at| !self.is_blank(at));
         match (some.next(), some.next()) {
-            (Some(at), None) => !self.is_definition(at) && !is_continuation(self.starts[at]),
+            (Some(at), None) => {
+                matches!(self.layout, Layout::Code | Layout::Diff)
+                    && !self.is_definition(at)
+                    && !is_continuation(self.starts[at])
+            }
             _ => false,
         }
     }

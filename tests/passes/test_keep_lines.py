@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -123,6 +124,48 @@ class TestText:
         assert cut(runs("make", said)) == "\n".join(
             ["Exit code: 0", "Wall time: 1 second", "Output:", "[… 7 lines]", *lines[7:]]
         )
+
+    def test_code_in_a_string_of_json_is_cut_as_code(self):
+        one = ["def weave_{n}(threads):", *["    pull(threads, 'the one behind it')"] * 8, ""]
+        code = "\n".join(line.format(n=n) for n in range(3) for line in one)
+        text = json.dumps({"output": code, "metadata": {"exit_code": 0}}, separators=(",", ":"))
+        left = cut(reads("/loom.py", text), whole=[2 + len(one)])
+        assert left == "\n".join(
+            [
+                '{"output":"',
+                "[… 10 parts]",
+                r"def weave_1(threads):\n",
+                "[… 18 parts]",
+                '","metadata":{"exit_code":0}}',
+            ]
+        )
+
+    def test_of_a_list_in_json_whole_records_stay(self):
+        records = [
+            {"id": n, "name": f"loom {n}", "colours": ["red", "blue", "white"]} for n in range(20)
+        ]
+        text = json.dumps({"looms": records}, separators=(",", ":"))
+        left = cut(runs("ask looms", text), whole=[9])
+        assert left is not None
+        assert left.split("\n") == [
+            '{"looms":[',
+            "[… 7 parts]",
+            json.dumps(records[7], separators=(",", ":")) + ",",
+            "[… 12 parts]",
+            "]}",
+        ]
+
+    def test_of_which_nothing_is_kept_only_the_marker_is_left(self):
+        text = "\n".join(["    return cloth", *[f"    pull(thread, {n})" for n in range(90)]])
+        history = history_of(reads("/loom.py", text), *[OTHER] * 16)
+        made = [offer.edit for offer in offers(history, fair_risk=9.0)]
+        assert [
+            str(edit.text).partition("; ref")[0] for edit in made if isinstance(edit, Replace)
+        ] == ["[respool: 91 lines left out; safe to run again"]
+
+    def test_the_line_that_says_what_failed_stays(self):
+        text = "\n".join(["error: no such thread", *[f"tried the thread {n}" for n in range(30)]])
+        assert cut(reads("/loom.py", text)) == "error: no such thread\n[… 30 lines]"
 
     def test_how_a_run_ended_stays(self):
         lines = [f"--- PASS: TestWeaving_{n} (0.0{n}s)" for n in range(9)]

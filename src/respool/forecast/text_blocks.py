@@ -298,6 +298,7 @@ class _Scan:
         some = [at for at in range(first, end) if self.indents[at] != _BLANK]
         return (
             len(some) == 1
+            and self.layout in ("code", "diff")
             and not self._is_definition(some[0])
             and _CONTINUATION.match(self.starts[some[0]]) is None
         )
