@@ -228,7 +228,8 @@ impl<'a> Scan<'a> {
         let mut open_from = first;
         for (lead, start, stop) in self.with_comments(&heads, end) {
             let is_large = stop - start > SMALL;
-            let is_opening = stop - start > 1 && self.is_definition(start);
+            let is_opening =
+                self.is_record(start) || (stop - start > 1 && self.is_definition(start));
             let divides = is_large || is_opening || stop - open_from > SMALL;
             if lead > open_from && divides && !self.is_lone(open_from, lead) {
                 found.push(TextBlock::leaf(open_from, lead));
@@ -266,11 +267,16 @@ impl<'a> Scan<'a> {
         found
     }
 
+    fn is_record(&self, at: usize) -> bool {
+        matches!(self.starts[at].first(), Some(b'{' | b'['))
+    }
+
     fn is_lone(&self, first: usize, end: usize) -> bool {
         let mut some = (first..end).filter(|&at| !self.is_blank(at));
         match (some.next(), some.next()) {
             (Some(at), None) => {
                 matches!(self.layout, Layout::Code | Layout::Diff)
+                    && !self.is_record(at)
                     && !self.is_definition(at)
                     && !is_continuation(self.starts[at])
             }

@@ -142,7 +142,8 @@ class TestText:
 
     def test_of_a_list_in_json_whole_records_stay(self):
         records = [
-            {"id": n, "name": f"loom {n}", "colours": ["red", "blue", "white"]} for n in range(20)
+            {"id": n, "name": f"loom {n}", "colours": ["red", "blue", "yellow", "white"]}
+            for n in range(20)
         ]
         text = json.dumps({"looms": records}, separators=(",", ":"))
         left = cut(runs("ask looms", text), whole=[9])

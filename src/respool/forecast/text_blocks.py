@@ -299,6 +299,7 @@ class _Scan:
         return (
             len(some) == 1
             and self.layout in ("code", "diff")
+            and not self._is_record(some[0])
             and not self._is_definition(some[0])
             and _CONTINUATION.match(self.starts[some[0]]) is None
         )
@@ -321,7 +322,11 @@ class _Scan:
         found.append(TextBlock(own, block.inner, block.tail, block.can_stand_alone))
 
     def _is_opening(self, start: int, stop: int) -> bool:
-        return stop - start > 1 and self._is_definition(start)
+        return self._is_record(start) or (stop - start > 1 and self._is_definition(start))
+
+    def _is_record(self, at: int) -> bool:
+        """Return whether a line begins with a member of JSON without a key."""
+        return self.starts[at].startswith(("{", "["))
 
     def _definition(self, first: int, end: int, outer: int, depth: int) -> TextBlock:
         """A line with what stands deeper below it, and the lines that divide and close it."""
