@@ -135,13 +135,19 @@ impl Selection<'_> {
         let mut first = self.asked.head_lines.saturating_sub(1).max(before);
         let mut last = count.saturating_sub(self.asked.note_lines.max(behind));
         // Python: `_is_log`.
-        if self.asked.is_run && self.layout(&self.lines) != Layout::Prose {
+        if self.asked.is_run && !self.is_json() && self.layout(&self.lines) != Layout::Prose {
             first = first.max(before + 1);
             let before = if last == 0 { count - 1 } else { last - 1 };
             let is_empty = self.lines[before].is_empty();
             last = self.start_of_ending(last.saturating_sub(usize::from(is_empty)));
         }
         (first, last)
+    }
+
+    /// Python: `SplitText.is_json`.
+    fn is_json(&self) -> bool {
+        let first = self.asked.head_lines.saturating_sub(1);
+        self.json.get(first).is_some_and(Option::is_some) && self.wrapping() == (0, 0)
     }
 
     /// Python: `SplitText.wrapping`.
@@ -262,7 +268,7 @@ impl Selection<'_> {
         }
         if first < last {
             let mut layout = self.layout(&self.plain);
-            if self.json[first].is_some() && self.wrapping() == (0, 0) {
+            if self.is_json() {
                 layout = Layout::Code; // members below their keys
             }
             if self.are_parts {

@@ -272,6 +272,12 @@ class SplitText(Struct, frozen=True, dict=True):
         is_most = chars >= _WRAPPED * len(self.text)
         return (first, len(self.lines) - end) if is_most else (0, 0)
 
+    @property
+    def is_json(self) -> bool:
+        """Return whether the output begins with a long line of JSON of more than one string."""
+        first = max(0, self.frame[0] - 1)
+        return self.json[first] is not None and self.wrapping == (0, 0)
+
     @cached_property
     def units(self) -> list[int]:
         """The first part of each unit that a reader takes in as a whole, and the number of parts.

@@ -329,7 +329,7 @@ def _keep_needed(
             worth[line] = 0.0  # it stays or went in any case
     if first < last:
         layout = _layout(RESULT_FEATURES["kind"][found.bins[0]], split.plain)
-        if split.json[first] is not None and split.wrapping == (0, 0):
+        if split.is_json:
             layout = "code"  # members below their keys
         if split.has_parts:
             _keep_units(split, layout, worth, stays, (first, last))
@@ -389,7 +389,7 @@ def _frame_lines(split: SplitText, *, is_run: bool) -> tuple[int, int]:
     head, note = split.frame
     before, behind = split.wrapping
     first, last = max(head - 1, before), len(split.lines) - max(note, behind)
-    if is_run:
+    if is_run and not split.is_json:
         first = max(first, before + 1)  # it says what ran
         last = _start_of_ending(split.lines, last - (not split.lines[last - 1]))
     return first, max(0, last)
