@@ -575,6 +575,17 @@ impl<'a> Scan<'a> {
     }
 
     fn rows(&self, first: usize, end: usize) -> Vec<TextBlock> {
+        let heads: Vec<usize> = (first..end).filter(|&at| is_rows_head(self.starts[at])).collect();
+        let Some(&head) = heads.first() else { return self.plain_rows(first, end) };
+        let mut found = self.plain_rows(first, head);
+        for (start, stop) in spans(&heads, end) {
+            let rows = self.plain_rows(start + 1, stop);
+            found.push(TextBlock::new(vec![start], rows, Vec::new(), true));
+        }
+        found
+    }
+
+    fn plain_rows(&self, first: usize, end: usize) -> Vec<TextBlock> {
         let mut found = Vec::new();
         let mut at = first;
         while at < end {
@@ -857,6 +868,23 @@ fn is_heading(start: &[u8]) -> bool {
         return if sign == b'=' { behind.contains(&sign) } else { behind.last() == Some(&sign) };
     }
     false
+}
+
+/// Python: `_ROWS_HEAD.match`.
+fn is_rows_head(start: &[u8]) -> bool {
+    let line = trim_end(start);
+    for (rule, sign) in [(&b"==="[..], b'='), (&b"---"[..], b'-')] {
+        let signs = line.iter().take_while(|&&byte| byte == sign).count();
+        if signs >= 3 {
+            return line.len() >= signs + 4 && line.ends_with(rule);
+        }
+    }
+    let dots = line.iter().take_while(|&&byte| byte == b'.').count();
+    let Some(name) = line.strip_suffix(b":") else { return false };
+    dots <= 2
+        && name.get(dots) == Some(&b'/')
+        && !name.contains(&b':')
+        && run_end(name, 0, usize::MAX, |point| !is_space(point)) == name.len()
 }
 
 /// Python: `_ITEM.match`.

@@ -454,6 +454,12 @@ def test_a_list_of_directories_is_a_tree() -> None:
     assert "- docs/" not in left
 
 
+def test_a_row_stays_below_the_line_that_heads_it() -> None:
+    text = "--- src ---\nloom.py\nwarp.py\n--- docs ---\nloom.md\nwarp.md\n./tests:\nweft.py\n"
+    assert kept(text, "rows", "warp.md") == ["--- docs ---", "warp.md"]
+    assert kept(text, "rows", "weft.py") == ["./tests:", "weft.py"]
+
+
 @pytest.mark.parametrize("place", ["", "src/loom-2.py"])
 def test_a_hit_stays_with_its_context(place: str) -> None:
     def rows(first: int, count: int, hit: int) -> list[str]:

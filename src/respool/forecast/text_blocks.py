@@ -50,6 +50,8 @@ _VALUE: Final = lazy_compile(r"(?:(?:export|declare)\s+)*(?:const|let|var|val)\b
 _LABEL: Final = lazy_compile(r"(?:case\b[^()]*(?:\([^()]*\)[^()]*)*|default\s*):")  # of a switch
 _CLOSER: Final = lazy_compile(r"[)\]}]+[,;)\]}]*\s*$")
 _HEADING: Final = lazy_compile(r"(#{1,6})\s+\S|={3,}\s*\S.*=|-{3,}\s*\S.*-$")
+# A line between rules (`=== files ===`), or a directory whose files follow.
+_ROWS_HEAD: Final = lazy_compile(r"={3,}[^=].*={3,}\s*$|-{3,}[^-].*-{3,}\s*$|\.{0,2}/[^\s:]*:\s*$")
 _ITEM: Final = lazy_compile(r"(?:[-*+•]|\d{1,3}[.)])\s+\S|\|")
 _TABLE_RULE: Final = lazy_compile(r"\|?[\s:|-]*-{3}[\s:|-]*$")
 _FENCE: Final = lazy_compile(r"(?:```|~~~)")
@@ -567,6 +569,16 @@ class _Scan:
         return (-1, False) if found is None else (int(found["number"]), found["sign"] == "-")
 
     def _rows(self, first: int, end: int) -> list[TextBlock]:
+        """Rows, below the line that heads them."""
+        heads = [at for at in range(first, end) if _ROWS_HEAD.match(self.starts[at])]
+        if not heads:
+            return self._plain_rows(first, end)
+        found = self._plain_rows(first, heads[0])
+        for start, stop in pairwise([*heads, end]):
+            found.append(TextBlock((start,), tuple(self._plain_rows(start + 1, stop))))
+        return found
+
+    def _plain_rows(self, first: int, end: int) -> list[TextBlock]:
         """Rows with the deeper lines below them; the lines of a failure up to a blank one."""
         found: list[TextBlock] = []
         at = first
