@@ -168,11 +168,11 @@ impl Selection<'_> {
 
     /// Python: `_start_of_ending`; 0 for what is below it.
     fn start_of_ending(&self, end: usize) -> usize {
-        let is_deeper = |line: &[u8]| matches!(line.first(), Some(b' ' | b'\t'));
-        if end > 0 && is_deeper(self.lines[end - 1]) {
+        let start = end.saturating_sub(ENDING);
+        let is_deeper = |line: &&[u8]| matches!(line.first(), Some(b' ' | b'\t'));
+        if self.lines[start..end].iter().any(is_deeper) {
             return end;
         }
-        let start = end.saturating_sub(ENDING);
         let Some(last) = end.checked_sub(1) else { return start };
         if let (Some(tag), true) = (closing_tag(self.lines[last]), end >= ENDING) {
             let opening = [&b"<"[..], tag, b">"].concat();

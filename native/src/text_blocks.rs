@@ -289,7 +289,8 @@ impl<'a> Scan<'a> {
         if is_record && end - first <= MAX_RECORD {
             return TextBlock::leaf(first, end);
         }
-        let mut signature = self.signature_end(first, end, outer);
+        let head = (first..end).find(|&at| !is_attribute(self.starts[at])).unwrap_or(first);
+        let mut signature = self.signature_end(head, end, outer);
         if is_record && !matches!(trim_end(self.lines[first + 1]).last(), Some(b'{' | b'[')) {
             signature = signature.max(first + 2);
         }
@@ -323,7 +324,6 @@ impl<'a> Scan<'a> {
             return TextBlock::leaf(first, end);
         }
         let mut rest = rest_of(first, end, &[&heads[..], &tail].concat(), &inner);
-        let head = (first..end).find(|&at| !is_attribute(self.starts[at])).unwrap_or(first);
         let alone = !is_control(self.starts[head]);
         let is_value = is_value(self.starts[head]);
         if alone && (is_value || !self.is_definition(head)) {

@@ -397,9 +397,9 @@ def _frame_lines(split: SplitText, *, is_run: bool) -> tuple[int, int]:
 
 def _start_of_ending(lines: Sequence[str], end: int) -> int:
     """The start of the lines that report the outcome of a run; a tag that ends there is whole."""
-    if end > 0 and lines[end - 1][:1] in (" ", "\t"):
-        return end  # it is inside of something
     start = end - _ENDING
+    if any(line[:1] in (" ", "\t") for line in lines[max(0, start) : max(0, end)]):
+        return end  # it is inside of something
     closed = _CLOSING_TAG.search(lines[end - 1]) if end > 0 else None
     if closed is not None:
         opening = f"<{closed[1]}>"

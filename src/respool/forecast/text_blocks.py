@@ -335,7 +335,8 @@ class _Scan:
         is_record = self.starts[first].rstrip() in ("{", "[")
         if is_record and end - first <= _MAX_RECORD:
             return self._leaf(first, end)
-        signature = self._signature_end(first, end, outer)
+        head = next((at for at in range(first, end) if not self._is_attribute(at)), first)
+        signature = self._signature_end(head, end, outer)
         if is_record and not self.lines[first + 1].rstrip().endswith(("{", "[")):
             signature = max(signature, first + 2)  # its first member tells it from others
         divides = [at for at in range(first, end) if self.indents[at] == outer]
@@ -359,7 +360,6 @@ class _Scan:
             return TextBlock(tuple(range(first, end)))
         covered = {*heads, *tail, *(at for one in inner for at in lines_of(one))}
         rest = [at for at in range(first, end) if at not in covered]  # blank lines
-        head = next((at for at in range(first, end) if not self._is_attribute(at)), first)
         alone = _CONTROL.match(self.starts[head]) is None
         is_value = _VALUE.match(self.starts[head]) is not None
         if alone and (is_value or not self._is_definition(head)):
