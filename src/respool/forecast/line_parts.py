@@ -87,8 +87,9 @@ class JsonPart(Struct, frozen=True, gc=False):
 def json_parts(line: str) -> list[JsonPart]:
     """The parts of a long line of JSON: a member each, or a line of text in a string.
 
-    >>> [line for line in split_lines('{"ids": [' + '"loom", ' * 99 + '"warp"], "n": 1}')][-2:]
-    ['"warp"', '], "n": 1}']
+    >>> found = json_parts('{"rows": [' + '{"id": 1, "name": "thread"}, ' * 40 + '1], "n": 1}')
+    >>> [part.depth for part in found][:3], [part.depth for part in found][-3:]
+    ([0, 1, 2], [1, 1, 0])
     """
     return list(_JsonSplit(line).parts())
 
