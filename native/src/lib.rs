@@ -14,6 +14,7 @@ pub mod identifiers;
 pub mod index;
 pub mod line_format;
 pub mod line_index;
+pub mod line_tokens;
 pub mod rates;
 pub mod selection;
 pub mod text;
@@ -26,7 +27,7 @@ use rates::Factors;
 use text_blocks::Layout;
 
 /// Python: `accelerator.ABI_VERSION`; to be changed with every change of a signature or meaning.
-const ABI_VERSION: u32 = 1;
+const ABI_VERSION: u32 = 2;
 
 /// What a call returns when it cannot answer.
 const INVALID: i64 = -1; // a pointer, number or size does not fit
@@ -667,4 +668,33 @@ pub unsafe extern "C" fn respool_lines_next_run(
         };
         run(index).unwrap_or(INVALID)
     })
+}
+
+// --- tokens ----------------------------------------------------------------------------------------
+
+/// Python: `tokens._find_lines`: the sum is `found`; of the other lines the first byte and the end
+/// are written to `unknown`, and their number is returned.
+///
+/// # Safety
+/// The pointers are as `slice` asks; `unknown` has place for so many numbers, `found` for one.
+#[no_mangle]
+pub unsafe extern "C" fn respool_known_tokens(
+    original: *const u8,
+    original_size: usize,
+    tokens: *const u32,
+    token_count: usize,
+    text: *const u8,
+    size: usize,
+    unknown: *mut u32,
+    unknown_count: usize,
+    found: *mut u64,
+) -> i64 {
+    let run = || {
+        let (original, text) = (slice(original, original_size)?, slice(text, size)?);
+        let (tokens, unknown) = (slice(tokens, token_count)?, slice_mut(unknown, unknown_count)?);
+        let (total, count) = line_tokens::count_known(original, tokens, text, unknown)?;
+        *found.as_mut()? = total;
+        Some(count as i64)
+    };
+    caught(catch_unwind(AssertUnwindSafe(|| run().unwrap_or(INVALID))))
 }

@@ -207,7 +207,32 @@ pub fn has_word(text: &[u8], words: &[&[u8]]) -> bool {
 
 /// Python: `text.split("\n")`.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|&byte| byte == b'\n')
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = find_line_break(text);
+        rest = end.map(|end| &text[end + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
+}
+
+/// Python: `text.find("\n")`, eight bytes at a time.
+pub fn find_line_break(text: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let mut chunks = text.chunks_exact(8);
+    let mut at = 0;
+    for chunk in &mut chunks {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(chunk);
+        let differs = u64::from_le_bytes(bytes) ^ (ONES * u64::from(b'\n'));
+        let found = differs.wrapping_sub(ONES) & !differs & HIGH; // the lowest bit is right
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    chunks.remainder().iter().position(|&byte| byte == b'\n').map(|end| at + end)
 }
 
 /// Python: `line_parts.split_lines`.

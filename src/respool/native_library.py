@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from .accelerator import AcceleratorError, FlatFactors, IndexedState, Selection
 
-ABI_VERSION: Final = 1  # of the signatures and meanings below
+ABI_VERSION: Final = 2  # of the signatures and meanings below
 _ERRORS: Final = {-1: "invalid arguments", -2: "too many lines", -3: "a panic"}
 _CLASSIFIED: Final = 0x40000  # code points; there are no letters or digits above
 _COMPENSATED: Final = sys.version_info >= (3, 12)  # how `sum` adds floats
@@ -137,6 +137,10 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "respool_lines_parse": (ctypes.c_int64, (_POINTER, *_TEXT, _POINTER, _SIZE)),
     "respool_lines_next_run": (ctypes.c_int64, (_POINTER, _POINTER, _POINTER)),
     "respool_select_lines": (ctypes.c_int64, (_POINTER, _SIZE, _POINTER, _POINTER)),
+    "respool_known_tokens": (
+        ctypes.c_int64,
+        (*_TEXT, _POINTER, _SIZE, *_TEXT, _POINTER, _SIZE, _POINTER),
+    ),
 }
 
 
@@ -436,3 +440,31 @@ class NativeLines:
             )
         )
         return outcome, found[0], found[1], found[2]
+
+
+def find_known_tokens(
+    library: Any, original: str, known: array[int], text: str
+) -> tuple[int, Sequence[str]]:
+    """The tokens of a text's lines that the original has, and the other lines.
+
+    `known` are the tokens of the original's lines.
+    """
+    before, data, total = encode_text(original), encode_text(text), ctypes.c_uint64()
+    spans = array("I", bytes(8 * (data.count(b"\n") + 1)))
+    count = _check(
+        library.respool_known_tokens(
+            before,
+            len(before),
+            _address(known),
+            len(known),
+            data,
+            len(data),
+            _address(spans),
+            len(spans),
+            ctypes.addressof(total),
+        )
+    )
+    ends = zip(spans[0 : 2 * count : 2], spans[1 : 2 * count : 2], strict=True)
+    if len(data) == len(text):
+        return total.value, [text[start:end] for start, end in ends]
+    return total.value, [data[start:end].decode("utf-8", "surrogatepass") for start, end in ends]
