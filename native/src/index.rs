@@ -1,8 +1,9 @@
 //! Index of identifiers and lines: Python's `mentions.Mentions` and `line_codes.WordIndex`.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use crate::fast_hash::{FastMap, FastSet};
 use crate::hash_numbers::{Full, HashNumbers, UNNUMBERED};
 use crate::identifiers::{
     all_candidates, candidates, for_each_file, for_each_identifier, is_timing, sort_of, WHOLE,
@@ -459,25 +460,31 @@ impl Index {
         let before: Vec<&[u8]> = before.iter().map(|line| &**line).collect();
         let (text, original) = (strip_color(text), strip_color(original));
         let lines = split_lines(&text);
-        let stays = strip_prefixes(&text, &lines);
+        let stripped = strip_prefixes(&text, &lines);
         let were = strip_prefixes(&original, &before);
-        let stays: HashSet<&[u8]> = stays.iter().map(|line| &**line).collect();
+        // Each line, and whether the original has it.
+        let mut stays: FastMap<&[u8], bool> = FastMap::default();
+        stays.extend(stripped.iter().map(|line| (&**line, false)));
         // Without its number a line may begin like a place.
-        let shown: HashSet<&[u8]> = lines.iter().map(|line| trim(line)).collect();
-        let mut lacks: Vec<u8> = were
-            .iter()
-            .map(|line| if stays.contains(&**line) || shown.contains(&**line) { 0 } else { 2 })
-            .collect();
+        let shown: FastSet<&[u8]> =
+            lines.iter().map(|line| trim(line)).filter(|line| !stays.contains_key(line)).collect();
+        let lack_of = |line: &Cow<[u8]>| match stays.get_mut(&**line) {
+            Some(is_old) => {
+                *is_old = true;
+                0
+            }
+            None => 2 * u8::from(!shown.contains(&**line)),
+        };
+        let mut lacks: Vec<u8> = were.iter().map(lack_of).collect();
         lacks.truncate(result.lines);
         let by_line = is_searched_by_line(&text, &lines) || is_searched_by_line(&original, &before);
-        let mut named = HashSet::new();
+        let mut named = FastSet::default();
         if by_line {
             for line in &lines {
                 self.find_names(candidates(&unescape(line)), &mut named);
             }
         } else {
-            let known: HashSet<&[u8]> = were.iter().map(|line| &**line).collect();
-            for line in stays.difference(&known) {
+            for (line, _) in stays.iter().filter(|(_, &is_old)| !is_old) {
                 self.find_names(all_candidates(line), &mut named);
             }
             for (at, _) in lacks.iter().enumerate().filter(|(_, &lack)| lack == 0) {
@@ -492,7 +499,7 @@ impl Index {
         Some(lacks)
     }
 
-    fn find_names<'a>(&self, raws: impl Iterator<Item = &'a [u8]>, named: &mut HashSet<u32>) {
+    fn find_names<'a>(&self, raws: impl Iterator<Item = &'a [u8]>, named: &mut FastSet<u32>) {
         for raw in raws {
             for_each_identifier(raw, |atom| {
                 named.insert(self.find_name(atom));

@@ -1,7 +1,6 @@
 //! Tokens of cut texts by line: Python's `tokens.LineTokens.count_cut`.
 
-use std::collections::HashMap;
-
+use crate::fast_hash::FastMap;
 use crate::text::{decode, find_line_break, is_space, run_end};
 
 /// Add up the tokens of a text's pieces that the original has, and write where the others are.
@@ -67,7 +66,7 @@ struct Sources<'a> {
 
 struct PieceIndex<'a> {
     ends: Vec<usize>,
-    by_text: HashMap<&'a [u8], usize>,
+    by_text: FastMap<&'a [u8], usize>,
 }
 
 impl<'a> Sources<'a> {
@@ -97,7 +96,7 @@ impl<'a> Sources<'a> {
 
 impl<'a> PieceIndex<'a> {
     fn new(text: &'a [u8], count: usize) -> Self {
-        let mut found = PieceIndex { ends: Vec::new(), by_text: HashMap::new() };
+        let mut found = PieceIndex { ends: Vec::new(), by_text: FastMap::default() };
         let mut start = 0;
         for number in 0..count {
             let Some(end) = piece_end(text, start) else { break };

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
-from ..accelerator import FlatFactors
+from ..accelerator import FlatFactors, ScaledFactors
 from ..edits import (
     OVERWRITTEN,
     SUPERSEDED,
@@ -228,11 +228,10 @@ def forecast_lines(known: ResultFeatures, model: ForecastModel | None = None) ->
     """Forecast the need for each line of a result."""
     shares = line_shares(known) if model is None else _compute_shares(known, model)
     whole, names = base_rates(known, model)
-    native = known.mentions
-    if isinstance(native, NativeMentions):
+    if isinstance(known.mentions, NativeMentions):
         return Forecast(
-            native.line_rates(shares.whole, times=_LINE_RATIO, rate=whole, limit=_MAX_RATE),
-            native.line_rates(shares.names, times=_NAME_RATIO, rate=names, limit=_MAX_RATE),
+            ScaledFactors(shares.whole, ratio=_LINE_RATIO, rate=whole, limit=_MAX_RATE),
+            ScaledFactors(shares.names, ratio=_NAME_RATIO, rate=names, limit=_MAX_RATE),
         )
     return Forecast(
         _line_rates(_LINE_RATIO, whole, shares.whole), _line_rates(_NAME_RATIO, names, shares.names)
