@@ -1,7 +1,6 @@
 //! Index of identifiers and lines: Python's `mentions.Mentions` and `line_codes.WordIndex`.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use crate::fast_hash::{FastMap, FastSet};
 use crate::hash_numbers::{Full, HashNumbers, UNNUMBERED};
@@ -69,6 +68,12 @@ pub struct Refreshed {
     pub talk: u32,
     pub uses: u32,
     pub last_use: i32,
+}
+
+/// A name that only one line has: its hash, and its characters with a separator.
+pub struct OwnName {
+    pub key: u64,
+    pub size: u16,
 }
 
 pub struct Index {
@@ -515,23 +520,23 @@ impl Index {
 
     // --- names of removed lines ----------------------------------------------------------------
 
-    /// Python: `Mentions.own_names`: the sizes of names by their numbers.
-    pub fn own_names(&self, line: usize) -> HashMap<u32, u16> {
-        let is_own = |word: &&u32| {
-            let at = **word as usize;
+    /// Python: `Mentions.own_names`.
+    pub fn own_names(&self, line: usize) -> Vec<OwnName> {
+        let is_own = |&at: &usize| {
             self.home[at] == line as i32 && self.mentioned[at] < 0 && self.sizes[at] > 0
         };
-        let own = self.words_of_line(line).iter().filter(is_own);
-        own.map(|&word| (word, self.sizes[word as usize])).collect()
+        let own = self.words_of_line(line).iter().map(|&word| word as usize).filter(is_own);
+        own.map(|at| OwnName { key: self.numbers.key(at), size: self.sizes[at] }).collect()
     }
 
     /// Python: `Mentions.spelled`.
-    pub fn spelled<'a>(&self, own: &HashMap<u32, u16>, line: &'a [u8]) -> Vec<&'a [u8]> {
-        let Some(&shortest) = own.values().min() else { return Vec::new() };
+    pub fn spelled<'a>(&self, own: &[OwnName], line: &'a [u8]) -> Vec<&'a [u8]> {
+        let Some(shortest) = own.iter().map(|one| one.size).min() else { return Vec::new() };
         let mut found: Vec<&[u8]> = Vec::new();
         for raw in candidates(line).filter(|raw| raw.len() + 2 >= usize::from(shortest)) {
             for_each_identifier(raw, |atom| {
-                let is_own = own.contains_key(&self.find_name(atom));
+                let key = self.numbers.hash(atom, OF_NAME);
+                let is_own = own.iter().any(|one| one.key == key);
                 if is_own && !found.iter().any(|one| find(one, atom).is_some()) {
                     found.push(atom);
                 }

@@ -112,12 +112,19 @@ pub fn decode_before(text: &[u8], end: usize) -> (u32, usize) {
 
 /// Python: `len`.
 pub fn char_count(text: &[u8]) -> usize {
-    text.iter().filter(|&&byte| byte & 0xc0 != 0x80).count()
+    count_bytes(text, |byte| byte & 0xc0 != 0x80)
+}
+
+/// The number of bytes of a kind, in sums small enough for a byte each: the compiler makes vectors.
+fn count_bytes(text: &[u8], is_one: impl Fn(u8) -> bool + Copy) -> usize {
+    let sum = |block: &[u8]| block.iter().fold(0u8, |sum, &byte| sum + u8::from(is_one(byte)));
+    text.chunks(255).map(|block| usize::from(sum(block))).sum()
 }
 
 /// Return whether a text has more than so many characters.
 pub fn is_longer(text: &[u8], chars: usize) -> bool {
-    text.len() > chars && char_count(text) > chars
+    const MAX_BYTES: usize = 4; // of a character
+    text.len() > chars && (text.len() > MAX_BYTES * chars || char_count(text) > chars)
 }
 
 /// Python: `text[:chars]`.
@@ -322,7 +329,7 @@ fn match_break(line: &[u8], at: usize) -> (usize, bool) {
 
 /// Python: `line_parts.has_parts`.
 pub fn has_parts(text: &[u8], line_count: usize) -> bool {
-    is_longer(text, LONG_LINE_CHARS) && line_count != lines(text).count()
+    line_count != 1 + count_bytes(text, |byte| byte == b'\n') && is_longer(text, LONG_LINE_CHARS)
 }
 
 /// Python: `line_parts.unescape`.
