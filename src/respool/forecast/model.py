@@ -89,8 +89,8 @@ class Weights(Struct, frozen=True, dict=True):
     def of_result(self, bins: Sequence[int]) -> float:
         """The rate of a result with these bins, before its lines."""
         found = self.rate * prod(map(getitem, self.result, bins))
-        for pair in self.of_results:
-            found *= pair.table[bins[pair.first]][bins[pair.second]]
+        for first, second, table in self._result_pairs:
+            found *= table[bins[first]][bins[second]]
         return found
 
     def of_lines(self, bins: Sequence[int], lines: LineBins) -> array[float]:
@@ -130,6 +130,10 @@ class Weights(Struct, frozen=True, dict=True):
             row = pair.table[bins[pair.first]]
             tables[pair.second] = list(map(mul, tables[pair.second], row))
         return tables
+
+    @cached_property
+    def _result_pairs(self) -> Sequence[tuple[int, int, tuple[WeightTable, ...]]]:
+        return [(pair.first, pair.second, pair.table) for pair in self.of_results]
 
     @cached_property
     def _mixed_features(self) -> Sequence[int]:
