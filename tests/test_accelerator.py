@@ -216,18 +216,15 @@ def test_the_same_lines_are_kept(library: Any, said: Sequence[Turn], draw: st.Da
 def test_the_same_lines_of_a_cut_text_are_known(
     library: Any, original: str, other: str, draw: st.DataObject
 ) -> None:
-    known = array("I", (17 * at + 3 for at in range(len(tokens._TOKEN_END.split(original)))))
-    for cut in (
-        draw.draw(shortened(original)),
-        draw.draw(shortened(f"{other}\n{original}\n{other}")),
-    ):
-        found = find_known_tokens(library, original, known, cut)
-        assert found[1] == tokens._find_lines(original, known, cut)[1]
-        # Of equal lines any is taken: in truth all have the same tokens.
-        numbers = {line: at for at, line in enumerate(tokens._TOKEN_END.split(original)[:-1])}
-        equal = array("I", (numbers.get(line, 0) for line in tokens._TOKEN_END.split(original)))
-        expected = tokens._find_lines(original, equal, cut)
-        assert find_known_tokens(library, original, equal, cut) == expected
+    lines = tokens._TOKEN_END.split(original)
+    numbers = {
+        line: number for number, line in enumerate(lines[:-1])
+    }  # equal lines have equal ones
+    known = array("I", [numbers.get(line, 0) for line in lines])
+    for whole in (original, f"{other}\n{original}\n{other}"):
+        cut = draw.draw(shortened(whole))
+        expected = tokens._find_lines(original, known, cut)
+        assert find_known_tokens(library, original, known, cut) == expected
 
 
 @settings(max_examples=examples(200), deadline=None)
