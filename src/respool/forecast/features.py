@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..cache_scope import scoped_cache
 from ..history.ledger import Ledger
 from ..regex import lazy_compile
 from ..shapes import classify
@@ -375,7 +376,7 @@ def _path(use: Use) -> int:
     return _path_bin(use.reads[0].path)
 
 
-@lru_cache(maxsize=1_024)
+@scoped_cache(1_024)
 def _path_bin(path: str) -> int:
     if _TEST.search(path):
         return 2

@@ -328,7 +328,7 @@ def is_write_confirmed(text: str) -> bool:
     return not _says_not_written(line) and _WRITTEN.search(line) is not None
 
 
-@lru_cache(maxsize=512)  # of at most _HEAD_CHARS characters each
+@scoped_cache(512)  # of at most _HEAD_CHARS characters each
 def _says_not_written(line: str) -> bool:
     return _NOT_WRITTEN.search(line) is not None
 
