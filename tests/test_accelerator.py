@@ -45,7 +45,8 @@ WORDS = (  # noqa: SIM905 - reads better
     " --git index Binary Index: *** Update File *** # ## ### ####### //"
     " /* * -- <!-- \"\"\" ''' ;; %% @x.y(z) #[a] #![b] | || && ?. .x ` ``` ~~~ ^^ --> = note -"
     " + • classes cases: ends elsewhere tests ifs errors"
-    " 1. 12) |---|:-| ✗ × ✘ → 12→ 007→ 8| 9: 12: [… 2 lines] [names only there: a_b]"
+    ' ├── │ └─ |-- `-- ",  {  [ },'
+    " 1. 12) |---|:-| ✗ × ✘ → 12→ 007→ 8| 9: 12: [… 2 lines] [names left out: a_b]"
     ' \\n \\\\n \\t \\" , {"a": ["b", }; ;} . ! ? ; ( [ { < ) ] } > => : '
 ).split(" ")
 SIGNS = (
@@ -54,7 +55,7 @@ SIGNS = (
     *("/", "//", "/.", "./", ":", "=", "-", "#", "\\", '"', "'", "aB", "x" * 20, "0", "12345678"),
 )
 SEPARATORS = ("", " ", "  ", "/", ".", ":", ", ")
-INDENTS = ("", "", "", "  ", "    ", "    ", "        ", "\t", "            ")
+INDENTS = ("", "", "", "  ", "    ", "    ", "        ", "\t", "            ", "├── ", "│   └── ")
 LONG = (601, 650, 1_300, 4_001, 4_100)
 
 words = st.sampled_from([*WORDS, *SIGNS])
@@ -77,7 +78,7 @@ text = st.lists(
 def page(seed: int, lines: int) -> str:
     """A page of code, prose or output, with all that divides its blocks, often."""
     random = Random(seed)
-    numbers = random.random() < 0.2
+    numbers, places = random.random() < 0.2, random.random() < 0.1
     found: list[str] = []
     for number in range(1, lines + 1):
         some = random.choices(WORDS if random.random() < 0.8 else SIGNS, k=random.randint(1, 6))
@@ -88,11 +89,51 @@ def page(seed: int, lines: int) -> str:
             line = random.choice(found)
         elif random.random() < 0.01:
             line = (line + " ") * 90
+        if places and random.random() < 0.9:  # hits with their context
+            sign = random.choice("::---")
+            line = f"{random.choice(('', f'src/a-1.py{sign}'))}{number}{sign}{line}"
         found.append(f"{number:6}→{line}" if numbers else line)
     return "\n".join(found)
 
 
-text = st.one_of(text, st.builds(page, st.integers(0, 2**32), st.integers(1, 150)))
+def json_value(random: Random, depth: int) -> Any:
+    """A value of JSON, with lines of code and long texts in it."""
+    kind = random.random()
+    if depth < 5 and kind < 0.55:
+        values = [json_value(random, depth + 1) for _ in range(random.randint(0, 6))]
+        if kind < 0.25:
+            return values
+        return {f"{random.choice(WORDS)}{at}": value for at, value in enumerate(values)}
+    if kind < 0.7:
+        return "\n".join(page(random.randrange(2**32), random.randint(1, 30)).split("\n"))
+    some = random.choices(SIGNS if kind > 0.95 else WORDS, k=random.choice((1, 3, 90)))
+    return " ".join(some) if kind < 0.97 else random.randrange(9_999)
+
+
+def json_text(seed: int) -> str:
+    """Lines of JSON, some of them broken, alone or among others."""
+    random = Random(seed)
+    found: list[str] = []
+    for _ in range(random.choice((1, 1, 3))):
+        value = json_value(random, random.choice((0, 0, 3)))
+        if random.random() < 0.2:
+            value = {"output": json_value(random, 5), "metadata": {"exit_code": 0}}
+        separators = random.choice(((",", ":"), (", ", ": ")))
+        one = json.dumps(value, separators=separators, ensure_ascii=random.random() < 0.5)
+        for _ in range(random.choice((0, 0, 0, 1, 4))):
+            at = random.randrange(len(one) + 1)
+            one = one[:at] + random.choice(("", '"', "\\", "}", "[", "{", "]", ",")) + one[at + 1 :]
+        found.append(one[: random.choice((len(one), len(one), len(one) * 2 // 3))])
+    if random.random() < 0.2:
+        found.insert(random.randrange(len(found) + 1), page(seed, 9))
+    return "\n".join(found)
+
+
+text = st.one_of(
+    text,
+    st.builds(page, st.integers(0, 2**32), st.integers(1, 150)),
+    st.builds(json_text, st.integers(0, 2**32)),
+)
 turn = st.builds(
     Turn,
     tool=st.sampled_from(["Read", "Bash", "Grep", "Edit", "Other"]),
@@ -188,7 +229,8 @@ def test_the_same_lines_are_kept(library: Any, said: Sequence[Turn], draw: st.Da
         rate / 4 * (1 + (len(lines[at]) if total == len(lines) else 60)) for at in range(total)
     ]
     needs = [random.random() * 2 * cost * (random.random() < share) for cost in costs]
-    needed = Forecast(needs, [random.random() * cost for cost in costs])
+    times = random.choice((1, 8))  # of eight times the cost, most names are worth listing
+    needed = Forecast(needs, [times * random.random() * cost for cost in costs])
     gone: frozenset[int] = frozenset()
     if draw.draw(st.booleans(), label="again"):
         gone = frozenset(at for at in range(total) if random.random() < 0.3)
@@ -217,14 +259,37 @@ def test_the_same_lines_of_a_cut_text_are_known(
     library: Any, original: str, other: str, draw: st.DataObject
 ) -> None:
     lines = tokens._TOKEN_END.split(original)
-    numbers = {
-        line: number for number, line in enumerate(lines[:-1])
-    }  # equal lines have equal ones
+    numbers = {line: number for number, line in enumerate(lines[:-1])}
     known = array("I", [numbers.get(line, 0) for line in lines])
     for whole in (original, f"{other}\n{original}\n{other}"):
         cut = draw.draw(shortened(whole))
         expected = tokens._find_lines(original, known, cut)
         assert find_known_tokens(library, original, known, cut) == expected
+
+
+NAMES = "weave_all warp_count src/loom.py loom.py loom.weave is_loom.py:12 Warp.count E0277".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_names_are_listed(library: Any, seed: int) -> None:
+    """Names stand in many lines, so that some stand in the text that stays."""
+    random = Random(seed)
+    count = 60 if seed % 2 else 600
+    some = [*NAMES, *(f"name_{random.randrange(count)}" for _ in range(count // 2))]
+    lines = [" ".join([*random.choices(some, k=2), "- " * 40]) for _ in range(count)]
+    original = "\n".join(("first", *lines, "last"))
+    needed = Forecast(
+        [float(random.random() < 0.1) for _ in range(len(lines) + 2)], [0.02] * (len(lines) + 2)
+    )
+    found: list[tuple[str, list[int], float]] = []
+    for history in both(library):
+        add(history, 0, Turn("Bash", {"command": "make"}, original))
+        one = features(history, history.transcript.results[0])
+        cut = select_lines(original, one, needed, history.mentions, rate=1e-3)
+        assert cut is not None
+        found.append((cut.text, list(cut.lines), cut.risk))
+    assert found[0] == found[1]
+    assert "[names left out: " in found[0][0]
 
 
 @settings(max_examples=examples(200), deadline=None)

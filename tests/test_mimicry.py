@@ -28,7 +28,7 @@ REF = reference("what was there")
 SHORT = str(OmissionMarker(12, "lines", REF))
 CAPPED = str(ClipMarker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "npm test", False, REF))
 ADVICE = advice_line("Bash (make) was called 3 times with the same result.")
-NAMES = "[names only there: one_thread, src/cloth.py]"
+NAMES = "[names left out: one_thread, src/cloth.py]"
 PLACE = Ref(0, ())
 
 
@@ -135,7 +135,7 @@ SOUND: dict[str, Part] = {
     "a marker cut short": text(SHORT[:-1]),
     "a made-up unit": text(SHORT.replace("lines", "stanzas")),
     "names within a line": text(f"It says {NAMES} there."),
-    "no names": text("[names only there: ]\n[names only there: of it]"),
+    "no names": text("[names left out: ]\n[names left out: of it]"),
     "more names than are ever told": text(f"{NAMES[:-1]}{', warp_7' * 11}]"),
     "an ellipsis": text("[… and so on]\n[…]"),
     "the words alone": text('{"repeat_of": "call_1"}'),

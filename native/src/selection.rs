@@ -6,19 +6,22 @@ use std::cell::OnceCell;
 use crate::index::{unique_bins_of, Index, IndexedResult, OwnName};
 use crate::line_format::{INDENTS, LENGTHS};
 use crate::text::{
-    char_count, decode_before, find, has_parts, is_word, split_lines, sum, trim, trim_start, unescape,
-    LONG_LINE_CHARS,
+    char_count, decode_before, find, has_parts, is_json, is_longer, is_word, json_parts,
+    lines as text_lines, split_lines, sum, trim, trim_start, unescape, JsonPart, LONG_LINE_CHARS,
 };
 use crate::text_blocks::{keep_blocks, text_blocks, Layout};
 
 const TOKEN: f64 = 4.0; // approximate characters
-const SHORT_RUN: usize = 60; // characters; a hole in place of fewer would save almost nothing
+const SHORT_RUN: usize = 80; // characters; a hole in place of fewer would save almost nothing
 const MIN_SIZE: f64 = 7.0; // minimum characters of a listed name
 const MAX_NAMES: usize = 12; // names listed per hole
+const MAX_LOOKUPS: usize = 200; // names per result that are looked up in the text that stays
 const ENDING: usize = 2; // lines at the end of a run that report its outcome
 const NEED_FACTOR: f64 = 3.0;
+const WRAPPED: f64 = 0.7; // share of a text that is one string of JSON
 const LISTED_RATIO: f64 = 0.1; // of the need for names that are listed
 const DEFINITION: usize = 1; // a form
+const FAILURE: usize = 4; // a form
 const HEADINGS: [&[u8]; 4] = [b"# ", b"## ", b"### ", b"#### "];
 
 const KEPT: u8 = 1;
@@ -71,7 +74,8 @@ pub fn select_lines(index: &Index, result: &IndexedResult, asked: &Request) -> O
         lines.iter().map(|line| Cow::Borrowed(*line)).collect()
     };
     let sizes = lines.iter().map(|line| char_count(line)).collect();
-    let selection = Selection { index, result, asked, lines, plain, sizes, are_parts };
+    let json = if are_parts { places_in_json(asked.text) } else { vec![None; count] };
+    let selection = Selection { index, result, asked, lines, plain, sizes, json, are_parts };
     selection.run()
 }
 
@@ -82,7 +86,23 @@ struct Selection<'a> {
     lines: Vec<&'a [u8]>,
     plain: Vec<Cow<'a, [u8]>>, // without escapes
     sizes: Vec<usize>,         // characters
+    json: Vec<Option<JsonPart>>,
     are_parts: bool,
+}
+
+/// Python: `SplitText.json`, of a text with parts.
+fn places_in_json(text: &[u8]) -> Vec<Option<JsonPart>> {
+    let mut found = Vec::new();
+    for line in text_lines(text) {
+        if !is_longer(line, LONG_LINE_CHARS) {
+            found.push(None);
+        } else if is_json(line) {
+            found.extend(json_parts(line).into_iter().map(Some));
+        } else {
+            found.extend(vec![None; split_lines(line).len()]);
+        }
+    }
+    found
 }
 
 impl Selection<'_> {
@@ -111,19 +131,48 @@ impl Selection<'_> {
     /// Python: `_frame_lines`.
     fn frame_lines(&self) -> (usize, usize) {
         let count = self.lines.len();
-        let mut last = count.saturating_sub(self.asked.note_lines);
+        let (before, behind) = self.wrapping();
+        let mut first = self.asked.head_lines.saturating_sub(1).max(before);
+        let mut last = count.saturating_sub(self.asked.note_lines.max(behind));
         // Python: `_is_log`.
-        if self.asked.is_run && self.layout(&self.lines) != Layout::Prose {
+        if self.asked.is_run && !self.is_json() && self.layout(&self.lines) != Layout::Prose {
+            first = first.max(before + 1);
             let before = if last == 0 { count - 1 } else { last - 1 };
             let is_empty = self.lines[before].is_empty();
             last = self.start_of_ending(last.saturating_sub(usize::from(is_empty)));
         }
-        (self.asked.head_lines.saturating_sub(1).max(1), last)
+        (first, last)
+    }
+
+    /// Python: `SplitText.is_json`.
+    fn is_json(&self) -> bool {
+        let first = self.asked.head_lines.saturating_sub(1);
+        self.json.get(first).is_some_and(Option::is_some) && self.wrapping() == (0, 0)
+    }
+
+    /// Python: `SplitText.wrapping`.
+    fn wrapping(&self) -> (usize, usize) {
+        let is_inside = |part: &Option<JsonPart>| part.is_some_and(|part| part.in_string);
+        let count = self.json.iter().filter(|part| is_inside(part)).count();
+        let first = self.json.iter().position(is_inside);
+        let last = self.json.iter().rposition(is_inside);
+        let (Some(first), Some(last)) = (first, last) else { return (0, 0) };
+        if self.asked.text.contains(&b'\n') || last - first >= count {
+            return (0, 0);
+        }
+        let chars: usize = self.sizes[first..=last].iter().sum();
+        let all: usize = self.sizes.iter().sum();
+        let is_most = chars as f64 >= WRAPPED * all as f64;
+        if is_most { (first, self.lines.len() - last - 1) } else { (0, 0) }
     }
 
     /// Python: `_start_of_ending`; 0 for what is below it.
     fn start_of_ending(&self, end: usize) -> usize {
         let start = end.saturating_sub(ENDING);
+        let is_deeper = |line: &&[u8]| matches!(line.first(), Some(b' ' | b'\t'));
+        if self.lines[start..end].iter().any(is_deeper) {
+            return end;
+        }
         let Some(last) = end.checked_sub(1) else { return start };
         if let (Some(tag), true) = (closing_tag(self.lines[last]), end >= ENDING) {
             let opening = [&b"<"[..], tag, b">"].concat();
@@ -136,7 +185,8 @@ impl Selection<'_> {
 
     /// Python: `_fixed_lines`.
     fn fixed_lines(&self, first: usize, last: usize) -> Vec<u8> {
-        let in_frame = |line: usize| line < first || line >= last;
+        let fails = first < last && usize::from(self.asked.formats[first]) / (LENGTHS * INDENTS) == FAILURE;
+        let in_frame = |line: usize| line < first || line >= last || (fails && line == first);
         let stay = |(line, &format): (usize, &u8)| {
             if self.is_gone(line) {
                 REMOVED_BEFORE
@@ -232,7 +282,10 @@ impl Selection<'_> {
             }
         }
         if first < last {
-            let layout = self.layout(&self.plain);
+            let mut layout = self.layout(&self.plain);
+            if self.is_json() {
+                layout = Layout::Code; // members below their keys
+            }
             if self.are_parts {
                 self.keep_units(layout, &worth, stays, first, last);
             } else {
@@ -278,7 +331,7 @@ impl Selection<'_> {
         let ends = starts.iter().skip(1).copied().chain([self.lines.len()]);
         let units: Vec<(usize, usize)> = starts.iter().copied().zip(ends).collect();
         let spelled: Vec<Vec<u8>> =
-            units.iter().map(|&(start, end)| self.plain[start..end].concat()).collect();
+            units.iter().map(|&unit| self.spelled_unit(unit)).collect();
         let value = |&(start, end): &(usize, usize)| {
             sum(worth[start..end].iter().copied(), self.asked.compensated)
         };
@@ -296,6 +349,12 @@ impl Selection<'_> {
         }
     }
 
+    /// Python: a line of `spelled` in `_keep_units`.
+    fn spelled_unit(&self, (start, end): (usize, usize)) -> Vec<u8> {
+        let depth = self.json[start].map_or(0, |part| part.depth);
+        [b"  ".repeat(depth), self.plain[start..end].concat()].concat()
+    }
+
     /// Python: `SplitText.units`, without the number of parts at the end.
     fn units(&self) -> Vec<usize> {
         let (mut found, mut size, mut is_escaped) = (vec![0], 0, false);
@@ -304,7 +363,14 @@ impl Selection<'_> {
             size += self.sizes[at - 1];
             is_escaped |= before.ends_with(b"\\n");
             let is_new_line = self.offset(after) > self.offset(before) + before.len();
-            if is_new_line || ends_unit(before, after, is_escaped) {
+            let ends = match (self.json[at - 1], self.json[at]) {
+                // Python: `_ends_json_unit`.
+                (Some(one), Some(other)) => {
+                    !(one.in_string && other.in_string) || before.ends_with(b"\\n")
+                }
+                _ => ends_unit(before, after, is_escaped),
+            };
+            if is_new_line || ends {
                 found.push(at);
                 size = 0;
                 is_escaped &= !is_new_line;
@@ -339,15 +405,16 @@ impl Selection<'_> {
     fn cut(&self, stays: &[u8], names: &[LineNames], total: usize) -> Option<Selected> {
         let mut pieces = Pieces::default();
         let mut removed: Vec<u32> = Vec::new();
+        let mut missing = MissingNames { kept: self.kept_text(stays), lookups: MAX_LOOKUPS };
         let (mut risk, mut at) = (0.0, 0);
         while let Some((start, end)) = next_gap(stays, at) {
-            let listed = self.listed_names(names, start, end);
+            let listed = self.listed_names(names, &mut missing, start, end);
             self.add_lines(&mut pieces, at, start);
             pieces.add(gap_line(end - start, self.are_parts).as_bytes());
             let mut spelled = listed.iter().flat_map(|one| &one.1).peekable();
             if spelled.peek().is_some() {
                 let all: Vec<&[u8]> = spelled.copied().collect();
-                pieces.add(&[&b"[names only there: "[..], &all.join(&b", "[..]), b"]"].concat());
+                pieces.add(&[&b"[names left out: "[..], &all.join(&b", "[..]), b"]"].concat());
             }
             removed.extend(start as u32..end as u32);
             risk += self.range_risk(start, end, &listed);
@@ -356,6 +423,18 @@ impl Selection<'_> {
         self.add_lines(&mut pieces, at, self.lines.len());
         let are_parts = self.are_parts;
         (!removed.is_empty()).then_some(Selected { text: pieces.text, removed, total, risk, are_parts })
+    }
+
+    /// The text that stays, without holes.
+    fn kept_text(&self, stays: &[u8]) -> Vec<u8> {
+        let mut pieces = Pieces::default();
+        let mut at = 0;
+        while let Some((start, end)) = next_gap(stays, at) {
+            self.add_lines(&mut pieces, at, start);
+            at = end;
+        }
+        self.add_lines(&mut pieces, at, self.lines.len());
+        pieces.text
     }
 
     /// Python: `SplitText.slice`: parts of one line stay on one line.
@@ -367,8 +446,14 @@ impl Selection<'_> {
         pieces.add(&self.asked.text[self.offset(self.lines[start])..self.offset(last) + last.len()]);
     }
 
-    /// Python: `_listed_names`: by line, in order; of too many, the most needed.
-    fn listed_names(&self, all: &[LineNames], start: usize, end: usize) -> Vec<(usize, Vec<&[u8]>)> {
+    /// Python: `_MissingNames.listed`: by line, in order; of too many, the most needed.
+    fn listed_names(
+        &self,
+        all: &[LineNames],
+        missing: &mut MissingNames,
+        start: usize,
+        end: usize,
+    ) -> Vec<(usize, Vec<&[u8]>)> {
         let first = all.partition_point(|one| one.line < start);
         let mut names: Vec<&LineNames> =
             all[first..].iter().take_while(|one| one.line < end).collect();
@@ -377,12 +462,19 @@ impl Selection<'_> {
         let mut listed = Vec::new();
         let mut count = 0;
         for one in names {
-            let found = self.spelled(one);
+            let mut found = self.spelled(one);
+            let Some(left) = missing.lookups.checked_sub(found.len()) else {
+                missing.lookups = 0;
+                break;
+            };
+            missing.lookups = left;
+            let has_names = !found.is_empty();
+            found.retain(|name| find(&missing.kept, name).is_none());
             count += found.len();
             if count > MAX_NAMES {
                 break;
             }
-            if !found.is_empty() {
+            if has_names {
                 listed.push((one.line, found));
             }
         }
@@ -402,6 +494,12 @@ impl Selection<'_> {
         }
         risk
     }
+}
+
+/// Python: `_MissingNames`.
+struct MissingNames {
+    kept: Vec<u8>,
+    lookups: usize,
 }
 
 /// The names that only one line has: their sizes by their numbers.

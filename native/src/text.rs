@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 /// Python: `line_parts.LONG_LINE_CHARS`, `line_parts._MIN_PART_CHARS`.
 pub const LONG_LINE_CHARS: usize = 600;
 const MIN_PART_CHARS: usize = 60;
+const TEXT_CHARS: usize = 200; // of a string of JSON with line breaks that is split
+const MAX_JSON_DEPTH: usize = 40;
 /// Python: `mentions._MAX_LINE_CHARS`.
 pub const MAX_LINE_CHARS: usize = 4_000;
 /// Code points above this are neither letters nor digits.
@@ -285,7 +287,19 @@ pub fn split_lines(text: &[u8]) -> Vec<&[u8]> {
 
 /// Python: `line_parts._split_line`.
 fn split_line<'a>(line: &'a [u8], parts: &mut Vec<&'a [u8]>) {
-    let (mut start, mut at) = (0, 0);
+    let mut starts = vec![0];
+    if is_json(line) {
+        starts = json_parts(line).iter().map(|part| part.start).collect();
+    } else {
+        text_breaks(line, 0, |start| starts.push(start));
+    }
+    let ends = starts.iter().skip(1).copied().chain([line.len()]);
+    parts.extend(starts.iter().zip(ends).map(|(&start, end)| &line[start..end]));
+}
+
+/// Python: `line_parts._text_breaks`, up to the end of a line.
+fn text_breaks(line: &[u8], first: usize, mut each: impl FnMut(usize)) {
+    let (mut start, mut at) = (first, first);
     while at < line.len() {
         let (size, is_line_end) = match_break(line, at);
         if size == 0 {
@@ -295,11 +309,149 @@ fn split_line<'a>(line: &'a [u8], parts: &mut Vec<&'a [u8]>) {
         }
         at += size;
         if at < line.len() && (is_line_end || char_count(&line[start..at]) >= MIN_PART_CHARS) {
-            parts.push(&line[start..at]);
+            each(at);
             start = at;
         }
     }
-    parts.push(&line[start..]);
+}
+
+/// Python: `line_parts.JsonPart`.
+#[derive(Clone, Copy)]
+pub struct JsonPart {
+    pub start: usize,
+    pub depth: usize,
+    pub in_string: bool,
+}
+
+/// Python: `line_parts._IS_JSON.match`.
+pub fn is_json(line: &[u8]) -> bool {
+    let start = trim_start(line);
+    let second = |signs: &[u8]| trim_start(&start[1..]).first().is_some_and(|one| signs.contains(one));
+    match start.first() {
+        Some(b'{') => second(b"\""),
+        Some(b'[') => second(b"[{\""),
+        _ => false,
+    }
+}
+
+/// A bracket, a comma or a string of JSON; places in bytes and in characters.
+struct JsonToken {
+    sign: u8,
+    start: usize,
+    close: usize, // of a string: its last quote
+    chars: usize, // before it
+    close_chars: usize,
+    is_text: bool, // a string that is split
+}
+
+/// Python: `line_parts._JSON_TOKEN.finditer`.
+fn json_tokens(line: &[u8]) -> Vec<JsonToken> {
+    let mut found = Vec::new();
+    let (mut at, mut chars) = (0, 0);
+    while at < line.len() {
+        let (start, sign, before) = (at, line[at], chars);
+        at += 1;
+        chars += usize::from(sign & 0xc0 != 0x80);
+        let (mut close, mut close_chars, mut is_text) = (at, chars, false);
+        match sign {
+            b'[' | b']' | b'{' | b'}' | b',' => {}
+            b'"' => {
+                (close, at) = end_of_string(line, at);
+                close_chars = chars + char_count(&line[start + 1..close]);
+                chars = close_chars + (at - close);
+                let has_lines = find(&line[start..at], b"\\n").is_some();
+                is_text = chars - before > if has_lines { TEXT_CHARS } else { LONG_LINE_CHARS };
+            }
+            _ => continue,
+        }
+        found.push(JsonToken { sign, start, close, chars: before, close_chars, is_text });
+    }
+    found
+}
+
+/// The place of the quote that closes a string, and the end of the string.
+fn end_of_string(line: &[u8], first: usize) -> (usize, usize) {
+    let mut at = first;
+    while at < line.len() {
+        match line[at] {
+            b'"' => return (at, at + 1),
+            b'\\' if at + 1 == line.len() => return (at, at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    (line.len(), line.len())
+}
+
+/// Python: `line_parts.json_parts`.
+pub fn json_parts(line: &[u8]) -> Vec<JsonPart> {
+    let tokens = json_tokens(line);
+    let is_long = long_containers(&tokens, char_count(line));
+    let mut found = vec![JsonPart { start: 0, depth: 0, in_string: false }];
+    let (mut last, mut last_chars) = (0, 0); // start of the part
+    let (mut depth, mut inner) = (0usize, 0usize); // containers around it, and those that it holds
+    let mut is_closed = false; // the last token closed a long container or string
+    for (token, &is_long) in tokens.iter().zip(&is_long) {
+        let was_closed = std::mem::take(&mut is_closed);
+        let mut cut = None;
+        match token.sign {
+            b'"' if inner == 0 && token.is_text => {
+                let mut add = |start| {
+                    found.push(JsonPart { start, depth: depth + 1, in_string: true });
+                };
+                add(token.start + 1);
+                text_breaks(&line[..token.close], token.start + 1, add);
+                if token.close < line.len() {
+                    found.push(JsonPart { start: token.close, depth, in_string: false });
+                }
+                (last, last_chars, is_closed) = (token.close, token.close_chars, true);
+            }
+            b'"' => {}
+            b'[' | b'{' if inner > 0 || !is_long => inner += 1,
+            b'[' | b'{' => {
+                depth += 1;
+                cut = Some((token.start + 1, token.chars + 1));
+            }
+            b',' => {
+                let is_cut = was_closed || token.chars + 1 - last_chars >= MIN_PART_CHARS;
+                cut = Some((token.start + 1, token.chars + 1)).filter(|_| is_cut && inner == 0);
+            }
+            _ if inner > 0 => inner -= 1,
+            _ if is_long => {
+                (depth, is_closed) = (depth - 1, true);
+                cut = Some((token.start, token.chars)).filter(|_| !was_closed);
+            }
+            _ => {}
+        }
+        if let Some((start, chars)) = cut.filter(|cut| last < cut.0 && cut.0 < line.len()) {
+            found.push(JsonPart { start, depth, in_string: false });
+            (last, last_chars) = (start, chars);
+        }
+    }
+    found
+}
+
+/// Python: `_JsonSplit._long_containers`, by token.
+fn long_containers(tokens: &[JsonToken], line_chars: usize) -> Vec<bool> {
+    let mut found = vec![false; tokens.len()];
+    let mut opened: Vec<usize> = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        match token.sign {
+            b'[' | b'{' => opened.push(at),
+            b']' | b'}' => {
+                let Some(start) = opened.pop() else { continue };
+                let size = token.chars + 1 - tokens[start].chars;
+                if size > LONG_LINE_CHARS && opened.len() < MAX_JSON_DEPTH {
+                    (found[start], found[at]) = (true, true);
+                }
+            }
+            _ => {}
+        }
+    }
+    for (depth, &start) in opened.iter().take(MAX_JSON_DEPTH).enumerate() {
+        found[start] = depth == 0 || line_chars - tokens[start].chars > LONG_LINE_CHARS;
+    }
+    found
 }
 
 /// Python: `line_parts._BREAK` at an offset: the bytes it matches, and if it is a line's end.

@@ -1,7 +1,7 @@
 //! Blocks of a text that stay or go together: Python's `forecast.text_blocks`, line by line.
 
 use crate::text::{
-    begins_word, decode, find, first_chars, has_word, is_digit, is_space,
+    begins_word, decode, decode_before, find, first_chars, has_word, is_digit, is_space,
     is_word, lines, run_end, sum, trim_end, trim_start, unnumbered,
 };
 
@@ -18,6 +18,7 @@ const SMALL: usize = 4; // lines that stay or go together, if nothing divides th
 const MAX_DEPTH: usize = 8; // of blocks inside blocks
 const MAX_GLUED: usize = 40; // lines of one doc comment
 const MAX_SIGNATURE: usize = 12; // lines of a definition before its body
+const MAX_RECORD: usize = 12; // lines of a member of JSON without a key that stay or go together
 const BLANK: i64 = -1; // in place of an indentation
 
 /// Lines that belong together, and the blocks inside them.
@@ -91,7 +92,7 @@ impl<'a> Scan<'a> {
             Layout::Diff => &line[decode(line, 0).1..],
             _ => *line,
         };
-        let starts: Vec<&[u8]> = lines.iter().map(|line| trim_start(body(line))).collect();
+        let starts: Vec<&[u8]> = lines.iter().map(|line| start_of(body(line))).collect();
         let indents = lines.iter().zip(&starts).map(|(line, start)| indent(body(line), start));
         let indents = indents.collect();
         let glued = vec![false; lines.len()];
@@ -159,16 +160,27 @@ impl<'a> Scan<'a> {
             return vec![TextBlock::leaf(first, end)];
         }
         let outer = self.outermost(first, end);
+        if self.indents[first] > outer {
+            // The range begins inside a block.
+            let inside = (first..end).find(|&at| self.indents[at] == outer).unwrap_or(end);
+            let mut found = self.paragraphs(first, inside, depth + 1);
+            found.append(&mut self.paragraphs(inside, end, depth));
+            return found;
+        }
         let labels = self.is_label(first);
         let begins: Vec<usize> = (first + 1..end)
             .filter(|&at| self.is_blank(at - 1) && self.is_head(at, outer, labels))
             .collect();
         let mut starts = vec![first];
-        // Python: `_merged`; a lone line that defines nothing joins the one before.
+        // Python: `_merged`.
+        let mut joins = false;
         for (at, after) in spans(&begins, self.lines.len()) {
-            if after - at > 2 || self.is_definition(at) {
+            let is_lone = after - at <= 2 && !self.is_definition(at);
+            let is_lone_comment = is_lone && is_comment(self.starts[at]);
+            if !joins && (!is_lone || is_lone_comment) {
                 starts.push(at);
             }
+            joins = is_lone_comment;
         }
         let mut found = Vec::new();
         for (start, stop) in spans(&starts, end) {
@@ -188,6 +200,13 @@ impl<'a> Scan<'a> {
             && !self.glued[at]
             && !is_continuation(self.starts[at])
             && (labels || !self.is_label(at))
+            && !self.is_brace(at)
+    }
+
+    fn is_brace(&self, at: usize) -> bool {
+        let before = at.checked_sub(1).map_or(&b""[..], |at| trim_end(self.starts[at]));
+        trim_end(self.starts[at]) == b"{"
+            && before.last().is_some_and(|sign| !b",;:([{}>".contains(sign))
     }
 
     fn is_label(&self, at: usize) -> bool {
@@ -207,26 +226,74 @@ impl<'a> Scan<'a> {
         }
         let mut found = Vec::new();
         let mut open_from = first;
-        for (start, stop) in spans(&heads, end) {
+        for (lead, start, stop) in self.with_comments(&heads, end) {
             let is_large = stop - start > SMALL;
-            let is_opening = stop - start > 1 && self.is_definition(start);
-            if start > open_from && (is_large || is_opening || stop - open_from > SMALL) {
-                found.push(TextBlock::leaf(open_from, start));
-                open_from = start;
+            let is_opening =
+                self.is_record(start) || (stop - start > 1 && self.is_definition(start));
+            let divides = is_large || is_opening || stop - open_from > SMALL;
+            if lead > open_from && divides && !self.is_lone(open_from, lead) {
+                found.push(TextBlock::leaf(open_from, lead));
+                open_from = lead;
             }
             if is_large {
-                found.push(self.definition(start, stop, outer, depth));
+                let block = self.definition(start, stop, outer, depth);
+                found.push(below(block, open_from, lead, start));
                 open_from = stop;
             }
         }
         if open_from < end {
-            found.push(TextBlock::leaf(open_from, end));
+            // Python: `_add_end`.
+            match found.last_mut().filter(|_| self.is_lone(open_from, end)) {
+                Some(block) => block.own.extend(open_from..end),
+                None => found.push(TextBlock::leaf(open_from, end)),
+            }
         }
         found
     }
 
+    fn with_comments(&self, heads: &[usize], end: usize) -> Vec<(usize, usize, usize)> {
+        let mut found = Vec::new();
+        let mut lead = None;
+        for (start, stop) in spans(heads, end) {
+            let is_one = |at: usize| self.starts[at].is_empty() || is_comment(self.starts[at]);
+            let first = lead.unwrap_or(start);
+            if (start..stop).all(is_one) && stop < end {
+                lead = Some(first);
+                continue;
+            }
+            found.push((first, start, stop));
+            lead = None;
+        }
+        found
+    }
+
+    fn is_record(&self, at: usize) -> bool {
+        matches!(self.starts[at].first(), Some(b'{' | b'['))
+    }
+
+    fn is_lone(&self, first: usize, end: usize) -> bool {
+        let mut some = (first..end).filter(|&at| !self.is_blank(at));
+        match (some.next(), some.next()) {
+            (Some(at), None) => {
+                matches!(self.layout, Layout::Code | Layout::Diff)
+                    && !self.is_record(at)
+                    && !self.is_definition(at)
+                    && !is_continuation(self.starts[at])
+            }
+            _ => false,
+        }
+    }
+
     fn definition(&self, first: usize, end: usize, outer: i64, depth: usize) -> TextBlock {
-        let signature = self.signature_end(first, end, outer);
+        let is_record = matches!(trim_end(self.starts[first]), b"{" | b"[");
+        if is_record && end - first <= MAX_RECORD {
+            return TextBlock::leaf(first, end);
+        }
+        let head = (first..end).find(|&at| !is_attribute(self.starts[at])).unwrap_or(first);
+        let mut signature = self.signature_end(head, end, outer);
+        if is_record && !matches!(trim_end(self.lines[first + 1]).last(), Some(b'{' | b'[')) {
+            signature = signature.max(first + 2);
+        }
         let joined_end = (first + 1..end).find(|&at| !self.glued[at]).unwrap_or(end);
         let is_own = |&at: &usize| {
             let is_joined = if at == first { self.glued[at] } else { at < joined_end };
@@ -257,9 +324,9 @@ impl<'a> Scan<'a> {
             return TextBlock::leaf(first, end);
         }
         let mut rest = rest_of(first, end, &[&heads[..], &tail].concat(), &inner);
-        let alone = !is_control(self.starts[first]);
-        let is_value = is_value(self.starts[first]);
-        if alone && (is_value || !self.is_definition(first)) {
+        let alone = !is_control(self.starts[head]);
+        let is_value = is_value(self.starts[head]);
+        if alone && (is_value || !self.is_definition(head)) {
             // Its end belongs to its beginning.
             heads.extend(tail.iter().filter(|&&at| !self.is_blank(at)));
         }
@@ -448,6 +515,9 @@ impl<'a> Scan<'a> {
     // --- hits, logs, tables: by row ------------------------------------------------------------
 
     fn hits(&self, first: usize, end: usize) -> Vec<TextBlock> {
+        if !(first..end).any(|at| is_hit_row(self.lines[at])) {
+            return self.rows(first, end);
+        }
         let marks = (first..end).filter(|&at| self.lines[at] == b"--");
         let marks: Vec<usize> = marks.collect();
         if !marks.is_empty() {
@@ -464,14 +534,58 @@ impl<'a> Scan<'a> {
             while is_file && stop < end && is_hit_row(self.lines[stop]) {
                 stop += 1;
             }
-            let rows = (at + 1..stop).map(|row| TextBlock::leaf(row, row + 1)).collect();
-            found.push(TextBlock::new(vec![at], rows, Vec::new(), true));
+            if is_file {
+                let rows = self.excerpts(at + 1, stop);
+                found.push(TextBlock::new(vec![at], rows, Vec::new(), true));
+            } else {
+                while stop < end && is_hit_row(self.lines[stop]) {
+                    stop += 1;
+                }
+                found.append(&mut self.excerpts(at, stop));
+            }
+            at = stop;
+        }
+        found
+    }
+
+    fn excerpts(&self, first: usize, end: usize) -> Vec<TextBlock> {
+        let mut found = Vec::new();
+        let mut at = first;
+        while at < end {
+            let begin = hit_number(self.lines[at]);
+            let mut has_context = begin.is_some_and(|one| one.1);
+            let mut stop = at + 1;
+            while let (Some((number, _)), true) = (begin, stop < end) {
+                match hit_number(self.lines[stop]) {
+                    Some((after, is_context)) if after == number + stop - at => {
+                        has_context |= is_context;
+                        stop += 1;
+                    }
+                    _ => break,
+                }
+            }
+            if has_context {
+                found.push(TextBlock::leaf(at, stop));
+            } else {
+                found.extend((at..stop).map(|row| TextBlock::leaf(row, row + 1)));
+            }
             at = stop;
         }
         found
     }
 
     fn rows(&self, first: usize, end: usize) -> Vec<TextBlock> {
+        let heads: Vec<usize> = (first..end).filter(|&at| is_rows_head(self.starts[at])).collect();
+        let Some(&head) = heads.first() else { return self.plain_rows(first, end) };
+        let mut found = self.plain_rows(first, head);
+        for (start, stop) in spans(&heads, end) {
+            let rows = self.plain_rows(start + 1, stop);
+            found.push(TextBlock::new(vec![start], rows, Vec::new(), true));
+        }
+        found
+    }
+
+    fn plain_rows(&self, first: usize, end: usize) -> Vec<TextBlock> {
         let mut found = Vec::new();
         let mut at = first;
         while at < end {
@@ -513,6 +627,46 @@ impl<'a> Scan<'a> {
             return TextBlock::leaf(first, end);
         }
         self.definition(first, end, self.indents[first], 0)
+    }
+}
+
+/// Python: `_Scan._below`.
+fn below(mut block: TextBlock, first: usize, lead: usize, start: usize) -> TextBlock {
+    let of_comment = if block.inner.is_empty() { lead..start } else { 0..0 };
+    block.own = (first..lead).chain(of_comment).chain(block.own).collect();
+    if !block.inner.is_empty() && lead < start {
+        block.inner.insert(0, TextBlock::leaf(lead, start));
+    }
+    block
+}
+
+/// Python: `_start_of`.
+fn start_of(line: &[u8]) -> &[u8] {
+    const SIGNS: [&str; 4] = ["├", "└", "|--", "`--"];
+    let start = trim_start(line);
+    let first = decode(start, 0).0;
+    let is_sign = matches!(first, 0x251c | 0x2514 | 0x2502 | 0x7c | 0x60);
+    if !is_sign || !SIGNS.iter().any(|sign| find(start, sign.as_bytes()).is_some()) {
+        return start;
+    }
+    // Python: `_BRANCH.match`.
+    let is_stem = |point: u32| is_space(point) || matches!(point, 0x2502 | 0x7c);
+    let mut stem = run_end(line, 0, usize::MAX, is_stem);
+    loop {
+        let rest = &line[stem..];
+        let sign = match decode(rest, 0) {
+            (0x251c | 0x2514, size) => size,
+            _ if rest.starts_with(b"|--") || rest.starts_with(b"`--") => 3,
+            _ => 0,
+        };
+        if sign > 0 {
+            let bar = run_end(line, stem + sign, usize::MAX, |one| matches!(one, 0x2500 | 0x2d));
+            return &line[run_end(line, bar, usize::MAX, is_space)..];
+        }
+        if stem == 0 {
+            return start;
+        }
+        stem -= decode_before(line, stem).1; // the sign may begin with one of the stem
     }
 }
 
@@ -604,6 +758,7 @@ fn is_continuation(start: &[u8]) -> bool {
     ];
     match start.first() {
         Some(b')' | b']' | b'}' | b'>' | b'`') => true,
+        Some(b'"') => matches!(start.get(1), None | Some(b',' | b'}' | b']')),
         Some(b'|') => {
             let (point, size) = decode(start, 1);
             size > 0 && (point == 0x7c || is_space(point))
@@ -715,6 +870,23 @@ fn is_heading(start: &[u8]) -> bool {
     false
 }
 
+/// Python: `_ROWS_HEAD.match`.
+fn is_rows_head(start: &[u8]) -> bool {
+    let line = trim_end(start);
+    for (rule, sign) in [(&b"==="[..], b'='), (&b"---"[..], b'-')] {
+        let signs = line.iter().take_while(|&&byte| byte == sign).count();
+        if signs >= 3 {
+            return line.len() >= signs + 4 && line.ends_with(rule);
+        }
+    }
+    let dots = line.iter().take_while(|&&byte| byte == b'.').count();
+    let Some(name) = line.strip_suffix(b":") else { return false };
+    dots <= 2
+        && name.get(dots) == Some(&b'/')
+        && !name.contains(&b':')
+        && run_end(name, 0, usize::MAX, |point| !is_space(point)) == name.len()
+}
+
 /// Python: `_ITEM.match`.
 fn is_item(start: &[u8]) -> bool {
     let (point, size) = decode(start, 0);
@@ -784,6 +956,34 @@ fn is_hit_row(line: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// Python: `_HIT_NUMBER.match`: the number, and if it is of a line of context.
+fn hit_number(line: &[u8]) -> Option<(usize, bool)> {
+    let number_at = |from: usize| {
+        let end = run_end(line, from, 10, |point| matches!(point, 0x30..=0x39));
+        let sign = line.get(end).filter(|one| matches!(one, b':' | b'-'))?;
+        let digits = line.get(from..end).filter(|digits| matches!(digits.len(), 1..=9))?;
+        let number = digits.iter().fold(0, |all, digit| all * 10 + usize::from(digit - b'0'));
+        Some((number, *sign == b'-'))
+    };
+    if let Some(found) = number_at(run_end(line, 0, 8, is_space)) {
+        return Some(found);
+    }
+    let mut at = 0;
+    for _ in 0..300 {
+        let (point, size) = decode(line, at);
+        if size == 0 || is_space(point) || point == 0x3a {
+            break;
+        }
+        at += size;
+        if matches!(line.get(at), Some(b':' | b'-')) {
+            if let Some(found) = number_at(at + 1) {
+                return Some(found);
+            }
+        }
+    }
+    None
 }
 
 /// Python: `_EXCERPT.match`.

@@ -85,7 +85,7 @@ _BRACKETS_TO_PARENTHESES = str.maketrans("[]", "()")
 _GAP_PATTERN = lazy_compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
 _NAME_PATTERN = r"[A-Za-z0-9_./:@\\-]{5,}"
 _NAMES_PATTERN = lazy_compile(
-    rf"\[names only there: {_NAME_PATTERN}(?:, {_NAME_PATTERN}){{0,11}}\]", re.ASCII
+    rf"\[names left out: {_NAME_PATTERN}(?:, {_NAME_PATTERN}){{0,11}}\]", re.ASCII
 )
 
 
@@ -128,9 +128,9 @@ def is_gap_line(line: str) -> bool:
 
 
 def is_names_line(line: str) -> bool:
-    """Return whether a line lists the names that occurred only in a gap.
+    """Return whether a line lists names of a gap that do not stand in the text that stays.
 
-    >>> is_names_line("[names only there: one_thread, src/cloth.py]")
+    >>> is_names_line("[names left out: one_thread, src/cloth.py]")
     True
     """
     return _NAMES_PATTERN.fullmatch(line) is not None
@@ -329,7 +329,7 @@ def _clean_name(name: str, max_chars: int = _MAX_NAME_CHARS) -> str:
 MimicryKind = Literal["marker", "hole", "names", "advice", "repeat", "call"]
 
 # The starts of markers, gaps, lists of names, and advice.
-_LINE_STARTS = ("[respool: ", "[… ", "[names only there: ", ADVICE_START)
+_LINE_STARTS = ("[respool: ", "[… ", "[names left out: ", ADVICE_START)
 _SIGNS = (*_LINE_STARTS, "[\\u2026 ", "repeat_of")  # every marker contains one of them
 _REPEAT = "repeat_of"
 # A line that describes a call as rendered histories do, in either style.

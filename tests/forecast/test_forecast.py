@@ -31,7 +31,7 @@ from respool.forecast.line_codes import (
     decode_length,
     encode_format,
 )
-from respool.forecast.line_parts import LONG_LINE_CHARS, SplitText, split_lines
+from respool.forecast.line_parts import LONG_LINE_CHARS, SplitText, json_parts, split_lines
 from respool.forecast.mentions import Mentions, identifiers_in, strip_prefix
 from respool.forecast.model import call_rate, estimate_risk, forecast_lines, line_risks, load_model
 from respool.history.line_index import argument_text
@@ -534,7 +534,7 @@ class TestLongLines:
         line = '    say("one", shuttle_count)'
         text = json.dumps({"output": "\n".join([line, *["a quiet line"] * 90])})
         history = history_of(runs("cat loom.py", text), edits("/loom.py", line, "rest()"))
-        assert 0 in history.mentions.used[0].calls
+        assert 2 in history.mentions.used[0].calls  # behind its key
 
     @pytest.mark.parametrize("text", [wrapped, members, minified])
     def test_parts_are_short_and_spell_the_text(self, text: str):
@@ -543,6 +543,47 @@ class TestLongLines:
         assert split.unit == "parts"
         assert max(map(len, split.lines)) < 120
         assert split.slice(0, len(split.lines)) == [split.text]
+
+    def test_json_is_split_by_members_and_by_the_lines_of_its_strings(self):
+        short = {"id": 1, "names": ["loom", "warp"], "of": {"colour": "red", "a": 1}}
+        code = "\n".join(f"def weave_{n}(thread):" for n in range(12))
+        text = json.dumps({"rows": [short] * 12, "code": code, "n": 1}, separators=(",", ":"))
+        split = SplitText(text)
+        record = json.dumps(short, separators=(",", ":"))
+        lines = code.split("\n")
+        depths = [part.depth for part in split.json if part is not None]
+        assert list(zip(depths, split.plain, strict=True)) == [
+            (0, "{"),
+            (1, '"rows":['),
+            *[(2, record + ",")] * 11,
+            (2, record),
+            (1, "],"),
+            (1, '"code":"'),
+            *[(2, line) for line in lines],
+            (1, '",'),
+            (1, '"n":1'),
+            (0, "}"),
+        ]
+        assert split.wrapping == (0, 0)
+
+    @pytest.mark.parametrize(("head", "tail"), [('{"output":"', '","exit":0}'), ('["', '"]')])
+    def test_what_wraps_one_string_is_told_from_it(self, head: str, tail: str):
+        text = head + r"A row of the loom.\n" * 40 + tail
+        split = SplitText(text)
+        before, behind = split.wrapping
+        assert "".join(split.lines[:before]) == head
+        assert "".join(split.lines[len(split.lines) - behind :]) == tail
+        assert SplitText(f"{text}\n{text}").wrapping == (0, 0)
+
+    @given(st.text(alphabet='[]{}",:\\na ', max_size=80), st.integers(1, 40))
+    def test_broken_json_is_spelled_as_it_was(self, text: str, times: int):
+        line = '{"' + text.replace("\n", " ") * times + "[" * times
+        parts = json_parts(line)
+        starts = [part.start for part in parts]
+        assert starts == sorted(set(starts))
+        assert starts[0] == 0
+        assert starts[-1] < len(line)
+        assert all(part.depth >= 0 for part in parts)
 
     @given(st.text(alphabet='ab\n\\",{}; .', max_size=60), st.integers(0, 40))
     def test_offsets(self, text: str, times: int):

@@ -235,12 +235,14 @@ SWITCH = """
 def test_a_label_stays_below_its_switch_and_others_go() -> None:
     assert kept(SWITCH, "code", "Right()") == [
         "func (l *Loom) Turn(way Way) int {",
+        "total := 0",
         "switch way {",
         "case Right, Straight:",
         "l.shuttle.Right()",
         "total--",
         "l.Count(total)",
         "}",
+        "return total",
         "}",
     ]
 
@@ -342,6 +344,133 @@ def test_rows_stay_below_their_head_and_items_below_their_lead(
 )
 def test_rows_of_one_thing_stay_together(text: str, needed: str, left: list[str]) -> None:
     assert kept(text, "rows", needed) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "needed", "left"),
+    [
+        (  # a comment stays only with what it is about
+            (
+                "open(warp)\nstretch(warp)\nwind(warp)\nload(warp)\n# Each thread\n# is pulled.\n"
+                "for one in threads:\n    a(one)\n    b(one)\n    c(one)\n    d(one)\n"
+            ),
+            "is pulled",
+            ["# Each thread", "# is pulled.", "for one in threads:"],
+        ),
+        (  # and may go without it
+            (
+                "# Each thread\n# is pulled.\n# Then all.\ndef pull(threads):\n    one(threads)\n"
+                "    two(threads)\n    three(threads)\n    four(threads)\n"
+            ),
+            "def pull",
+            ["def pull(threads):"],
+        ),
+        (  # a lone statement belongs to the block behind it
+            (
+                "cloth, err = weave()\nif err:\n    a(err)\n    b(err)\n    c(err)\n    d(err)\n"
+                "rest(1)\nrest(2)\nrest(3)\nrest(4)\nrest(5)\n"
+            ),
+            "weave()",
+            ["cloth, err = weave()", "if err:", "a(err)", "b(err)", "c(err)", "d(err)"],
+        ),
+        (  # the last one to the block before it
+            "if err:\n    a(err)\n    b(err)\n    c(err)\n    d(err)\nreturn cloth\n",
+            "return cloth",
+            ["if err:", "a(err)", "b(err)", "c(err)", "d(err)", "return cloth"],
+        ),
+        (  # a brace on a line of its own belongs to the line before it
+            (
+                "class Loom\n{\n    a();\n    b();\n    c();\n    d();\n}\n\nclass Warp\n{\n"
+                "    e();\n    f();\n    g();\n    h();\n}\n"
+            ),
+            "class Warp",
+            ["class Warp", "{"],
+        ),
+        (  # a range that begins inside a block
+            (
+                "        a(thread)\n        b(thread)\n    c(cloth)\n    d(cloth)\n}\n\n"
+                "func weave() {\n    f()\n    g()\n    h()\n    i()\n}\n"
+            ),
+            "g()",
+            ["func weave() {", "f()", "g()", "h()", "i()", "}"],
+        ),
+    ],
+)
+def test_statements_and_comments_stay_with_their_block(
+    text: str, needed: str, left: list[str]
+) -> None:
+    assert kept(text, "code", needed, worth=9.0) == left
+
+
+def test_a_record_of_json_stays_whole() -> None:
+    records = [
+        f'  {{\n    "id": {n},\n    "name": "loom {n}",\n    "colour": "red"\n  }},'
+        for n in range(9)
+    ]
+    text = "\n".join(["[", *records, "]"])
+    expected = ["[", "{", '"id": 4,', '"name": "loom 4",', '"colour": "red"', "},", "]"]
+    assert kept(text, "code", "loom 4") == expected
+
+
+TREE = """
+    .
+    ├── docs
+    │   ├── loom.md
+    │   ├── warp.md
+    │   ├── weft.md
+    │   ├── cloth.md
+    │   └── thread.md
+    ├── src
+    │   ├── loom
+    │   │   ├── __init__.py
+    │   │   ├── shuttle.py
+    │   │   ├── weave.py
+    │   │   └── wind.py
+    │   └── warp.py
+    └── tests
+"""
+
+
+@pytest.mark.parametrize("layout", ["rows", "hits"])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_a_leaf_of_a_tree_stays_below_its_directories(layout: Layout, ascii_only: bool) -> None:
+    tree = textwrap.dedent(TREE)
+    if ascii_only:
+        tree = tree.replace("├──", "|--").replace("└──", "`--").replace("│", "|")
+    left = [line.split(" ")[-1] for line in kept(tree, layout, "weave.py")]
+    assert left[:3] == [".", "src", "loom"]
+    assert "weave.py" in left
+    assert "docs" not in left
+    assert "tests" not in left
+
+
+def test_a_list_of_directories_is_a_tree() -> None:
+    text = (
+        "- /loom/\n  - docs/\n    - a.md\n    - b.md\n  - src/\n    - c.py\n    - d.py\n"
+        "  - tests/\n    - e.py\n    - f.py\n    - g.py\n    - h.py\n    - i.py\n"
+    )
+    left = kept(text, "hits", "f.py")
+    assert left[:2] == ["- /loom/", "- tests/"]
+    assert "- docs/" not in left
+
+
+def test_a_row_stays_below_the_line_that_heads_it() -> None:
+    text = "--- src ---\nloom.py\nwarp.py\n--- docs ---\nloom.md\nwarp.md\n./tests:\nweft.py\n"
+    assert kept(text, "rows", "warp.md") == ["--- docs ---", "warp.md"]
+    assert kept(text, "rows", "weft.py") == ["./tests:", "weft.py"]
+
+
+@pytest.mark.parametrize("place", ["", "src/loom-2.py"])
+def test_a_hit_stays_with_its_context(place: str) -> None:
+    def rows(first: int, count: int, hit: int) -> list[str]:
+        numbers = range(first, first + count)
+        signs = {n: ":" if n == hit else "-" for n in numbers}
+        return [f"{place}{place and signs[n]}{n}{signs[n]} thread {n}" for n in numbers]
+
+    some, other = rows(8, 4, 9), rows(40, 5, 42)
+    assert kept("\n".join([*some, *other]), "hits", "thread 41") == other
+    plain = [f"src/loom.py:{n}: thread {n}" for n in range(8, 14)]
+    assert kept("\n".join(plain), "hits", "thread 9") == [plain[1]]
 
 
 _LINE = st.text(st.sampled_from("ab:{}()#\"'-+@|`/* \t\n"), max_size=24)

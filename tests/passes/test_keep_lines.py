@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -16,7 +17,14 @@ from respool.forecast.features import result_features
 from respool.forecast.line_selection import select_lines
 from respool.forecast.mentions import Mentions
 from respool.forecast.model import Forecast
-from respool.markers import OmissionMarker, find_marker, is_gap_line, parse_gap, reference
+from respool.markers import (
+    OmissionMarker,
+    find_marker,
+    is_gap_line,
+    is_names_line,
+    parse_gap,
+    reference,
+)
 from respool.passes.base import View, units_at_doubled_age
 from respool.passes.keep_lines import keep_lines, lines_in_gaps
 from respool.policy import Policy
@@ -40,6 +48,17 @@ CODE = [
     "    while cloth.has_rows(): cloth.take_row(from_end=True)",
     "    return [thread for thread in cloth.threads_left()]",
 ]
+
+
+NAMES = [
+    *("weave_all", "warp_count", "src/loom.py", "loom.py", "loom.weave", "weave", "is_loom.py:12"),
+    *("loom.py:12", "Warp.count", "warp_counts", "E0277", "a/src/loom.py", "thread-end", "9d53b9c"),
+]
+
+
+def names_in(line: str) -> list[str]:
+    """The names that a line lists."""
+    return line[line.index(": ") + 2 : -1].split(", ") if is_names_line(line) else []
 
 
 def cut(
@@ -92,10 +111,10 @@ class TestText:
                 "     2→",
                 "     3→def weave_all(threads, warp_count):",
                 "[… 3 lines]",
-                "[names only there: one_thread, finished_cloth_of]",
+                "[names left out: one_thread, finished_cloth_of]",
                 "     7→def unweave(cloth):",
                 "[… 2 lines]",
-                "[names only there: cloth.has_rows, cloth.take_row, from_end]",
+                "[names left out: cloth.has_rows, cloth.take_row, from_end]",
             ]
         )
 
@@ -106,6 +125,49 @@ class TestText:
             ["Exit code: 0", "Wall time: 1 second", "Output:", "[… 7 lines]", *lines[7:]]
         )
 
+    def test_code_in_a_string_of_json_is_cut_as_code(self):
+        one = ["def weave_{n}(threads):", *["    pull(threads, 'the one behind it')"] * 8, ""]
+        code = "\n".join(line.format(n=n) for n in range(3) for line in one)
+        text = json.dumps({"output": code, "metadata": {"exit_code": 0}}, separators=(",", ":"))
+        left = cut(reads("/loom.py", text), whole=[2 + len(one)])
+        assert left == "\n".join(
+            [
+                '{"output":"',
+                "[… 10 parts]",
+                r"def weave_1(threads):\n",
+                "[… 18 parts]",
+                '","metadata":{"exit_code":0}}',
+            ]
+        )
+
+    def test_of_a_list_in_json_whole_records_stay(self):
+        records = [
+            {"id": n, "name": f"loom {n}", "colours": ["red", "blue", "yellow", "white"]}
+            for n in range(20)
+        ]
+        text = json.dumps({"looms": records}, separators=(",", ":"))
+        left = cut(runs("ask looms", text), whole=[9])
+        assert left is not None
+        assert left.split("\n") == [
+            '{"looms":[',
+            "[… 7 parts]",
+            json.dumps(records[7], separators=(",", ":")) + ",",
+            "[… 12 parts]",
+            "]}",
+        ]
+
+    def test_of_which_nothing_is_kept_only_the_marker_is_left(self):
+        text = "\n".join(["    return cloth", *[f"    pull(thread, {n})" for n in range(90)]])
+        history = history_of(reads("/loom.py", text), *[OTHER] * 16)
+        made = [offer.edit for offer in offers(history, fair_risk=9.0)]
+        assert [
+            str(edit.text).partition("; ref")[0] for edit in made if isinstance(edit, Replace)
+        ] == ["[respool: 91 lines left out; safe to run again"]
+
+    def test_the_line_that_says_what_failed_stays(self):
+        text = "\n".join(["error: no such thread", *[f"tried the thread {n}" for n in range(30)]])
+        assert cut(reads("/loom.py", text)) == "error: no such thread\n[… 30 lines]"
+
     def test_how_a_run_ended_stays(self):
         lines = [f"--- PASS: TestWeaving_{n} (0.0{n}s)" for n in range(9)]
         said = "\n".join(["=== RUN", *lines, "PASS", "ok  \tloom\t0.715s", ""])
@@ -115,7 +177,7 @@ class TestText:
     def test_figures_are_not_told_as_names(self):
         lines = [f"{n}.2345s weaving_{n} " + "- " * 40 for n in range(3)]
         left = cut(reads("/log", "\n".join(["begun", *lines])), names=[1, 2, 3])
-        assert left == "begun\n[… 3 lines]\n[names only there: weaving_0, weaving_1, weaving_2]"
+        assert left == "[… 4 lines]\n[names left out: weaving_0, weaving_1, weaving_2]"
 
     def test_what_is_gone_does_not_come_back(self):
         text = "\n".join(f"row {n}: {'thread ' * 12}" for n in range(6))
@@ -139,13 +201,16 @@ class TestText:
     def test_what_says_nothing_alone_is_not_told_as_a_name(self, name: str):
         lines = [f"{name} weave_{n} {'- ' * 40}" for n in range(3)]
         left = cut(reads("/log", "\n".join(["begun", *lines])), names=[1, 2, 3])
-        assert left == "begun\n[… 3 lines]\n[names only there: weave_0, weave_1, weave_2]"
+        assert left == "[… 4 lines]\n[names left out: weave_0, weave_1, weave_2]"
 
     def test_a_page_that_a_run_printed_is_cut_by_paragraphs(self):
         page = "\n".join(
             [
                 "# The loom",
-                *["It weaves the threads that are wound", "onto its long and heavy warp."],
+                *[
+                    "It weaves the threads that are wound",
+                    "onto its long and heavy warp, which is wool of old sheep.",
+                ],
                 "",
                 "## Threads",
                 *["A thread has a colour, and of each", "colour there are many."],
@@ -178,7 +243,7 @@ class TestText:
         assert left is not None
         assert "open-source" not in left
         assert "long-lived" not in left
-        assert "[names only there: wind-0x, wind-1x, wind-2x]" in left
+        assert "[names left out: wind-0x, wind-1x, wind-2x]" in left
 
     def test_a_tag_at_the_end_of_a_run_stays_whole(self):
         lines = [f"The loom was looked at, part {n} of it too." for n in range(9)]
@@ -190,7 +255,36 @@ class TestText:
         text = "\n".join(["rows:", *(f"name_{n}_a name_{n}_b " + "- " * 60 for n in range(20))])
         left = cut(runs("cat rows", text), names=range(1, 21))
         assert left is not None
-        assert left.split("\n")[2].count("name_") == 12
+        assert left.split("\n")[1].count("name_") == 12
+
+    def test_a_name_that_also_stands_in_what_stays_is_not_listed(self):
+        lines = [f"pull_{n}(warp_count) in src/loom_{n}.py {'- ' * 40}" for n in range(3)]
+        ends = ["weave(src/loom_1.py, other_pull_2)", "done", "done"]
+        left = cut(runs("make", "\n".join(["begun", *lines, *ends])), whole=[4], names=[1, 2, 3])
+        assert left is not None
+        assert left.split("\n")[1:3] == [
+            "[… 3 lines]",
+            "[names left out: pull_0, warp_count, src/loom_0.py, pull_1, src/loom_2.py]",
+        ]
+
+    @settings(max_examples=examples(100), deadline=None)
+    @given(
+        st.lists(st.lists(st.sampled_from(NAMES), max_size=6).map(" ".join), max_size=40),
+        st.sets(st.integers(0, 39)),
+        st.booleans(),
+    )
+    def test_no_listed_name_stands_in_what_stays(
+        self, lines: list[str], needed: set[int], is_run: bool
+    ):
+        text = "\n".join(f"{line} {'- ' * 40}" for line in ("first", *lines))
+        turn = runs("cat it", text) if is_run else reads("/loom.py", text)
+        left = cut(turn, whole=sorted(needed), names=range(len(lines) + 1))
+        if left is None:
+            return
+        kept = "\n".join(x for x in left.split("\n") if not is_names_line(x))
+        listed = [name for line in left.split("\n") for name in names_in(line)]
+        assert not [name for name in listed if name in kept]
+        assert len(set(listed)) == len(listed)
 
     @settings(max_examples=examples(60), deadline=None)
     @given(
@@ -226,7 +320,7 @@ PARTS = "loom\n" + r"one\nin\nthree\n" * 60 + "\nend"
     ("original", "text", "lines"),
     [
         ("a\nb\nc\nb\nd", "a\n[… 2 lines]\nb\nd", [1, 2]),
-        ("a\nb\nc", "a\n[… 1 lines]\n[names only there: one_thread]\nc", [1]),
+        ("a\nb\nc", "a\n[… 1 lines]\n[names left out: one_thread]\nc", [1]),
         ("a\nb\nc", f"a\n[… 2 lines]\n{OmissionMarker(2, 'lines', reference('x'))}", [1, 2]),
         ("  1→a\n  2→b\n  3→c", "a\n[… 1 lines]\nc", [1]),  # numbers were taken out
         ("Wall time: 1\nExit code: 0\nOutput:\na\nb", "Exit code: 0\nOutput:\n[… 2 lines]", [3, 4]),

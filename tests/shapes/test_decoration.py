@@ -154,8 +154,8 @@ FEWER: dict[str, tuple[str, str]] = {
         "6→a\n7→3: b\n8→  4|c\n5d\n10→e",
     ),
     "lines that respool itself might have written": (
-        "6→a\n7→[… 3 lines]\n8→[respool: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
-        "6→a\n7→[… 3 lines]\n8→[respool: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
+        "6→a\n7→[… 3 lines]\n8→[respool: 3 lines left out]\n9→[names left out: loom_9]\n10→e",
+        "6→a\n7→[… 3 lines]\n8→[respool: 3 lines left out]\n9→[names left out: loom_9]\n10→e",
     ),
     "blank lines, and blanks before words": (
         "6→def weave():\n7→\n8→    rest()\n9→\t\n10→",

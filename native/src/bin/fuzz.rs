@@ -23,7 +23,8 @@ const PIECES: &[&[u8]] = &[
     b"```", b"case x:", b"case f(a):", b"default:", b"@@ -1 +1 @@", b"diff --git a b", b"*** Add File",
     b"</out>", b"<out>", b"[", b"]", b"{", b"}", b"(", b")", b";", b",", b"\"", b"'''", b"\"\"\"", b"=> ",
     b"\xed\xa0\x80", b"\xff", b"\xe2\x86", b"\xf0\x9f\x98\x80", b"\xc2\xa0", b"\xe3\x80\x80", b"\xc3\x97",
-    b"deadbeef01", b"0x12ab34cd", b"user@host.com", b"WordInCamelCase", b"word", b"2026-11-18", b".", b":",
+    b"{\"a\": ", b"[{\"b\":\"", b"\",\"c\":", b"\xe2\x94\x9c\xe2\x94\x80 ", b"\xe2\x94\x82   ", b"`-- ",
+    b"src/a-12-", b"13-", b"./a:", b"\n{\n", b"deadbeef01", b"0x12ab34cd", b"user@host.com", b"WordInCamelCase", b"word", b"2026-11-18", b".", b":",
 ];
 
 struct Random(u64);
@@ -43,13 +44,17 @@ impl Random {
             1 => 600,
             _ => 80,
         };
+        let is_json = self.next(5) == 0; // a long line of it, broken as a rule
+        if is_json {
+            text.extend_from_slice([&b"{\"a\":\""[..], b"[{\"b\":"][self.next(2)]);
+        }
         for _ in 0..self.next(pieces + 1) {
             let piece = PIECES[self.next(PIECES.len())];
             let times = if self.next(40) == 0 { self.next(900) } else { 1 };
             for _ in 0..times {
                 text.extend_from_slice(piece);
             }
-            if self.next(4) == 0 {
+            if self.next(if is_json { 90 } else { 4 }) == 0 {
                 text.push(b'\n');
             }
         }

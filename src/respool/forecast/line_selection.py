@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, get_args
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..markers import gap_line
 from ..regex import lazy_compile
 from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
-from .line_codes import HAS_NAMES, LINE_FORMATS
+from .line_codes import FORMS, HAS_NAMES, LINE_FORMATS, decode_form
 from .line_parts import SplitText
 from .mentions import Mentions
 from .model import Forecast
@@ -20,9 +20,10 @@ from .native_mentions import NativeMentions
 from .text_blocks import Layout, keep_blocks, text_blocks
 
 _TOKEN: Final = 4  # approximate characters
-_SHORT_RUN: Final = 60  # characters; a hole in place of fewer would save almost nothing
+_SHORT_RUN: Final = 80  # characters; a hole in place of fewer would save almost nothing
 _MIN_SIZE: Final = 7  # minimum characters of a listed name
 _MAX_NAMES: Final = 12  # names listed per hole
+_MAX_LOOKUPS: Final = 200  # names per result that are looked up in the text that stays
 _CODE: Final = RESULT_FEATURES["kind"].index("read code")  # outermost definitions of these stay
 _COMPOUND: Final = lazy_compile(r"[A-Z]?[a-z]+(?:-[a-z]+)+")
 _PAGES: Final = frozenset(
@@ -38,6 +39,7 @@ _MEANINGLESS: Final = lazy_compile(
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
 )
+_FAILURE: Final = FORMS.index("failure")
 _RUNS: Final = frozenset(
     n for n, kind in enumerate(RESULT_FEATURES["kind"]) if kind.startswith("run")
 )
@@ -112,24 +114,37 @@ def select_lines(
     if not lines[-1]:
         stays[-1] = True  # the text ends there
     _fill_short_runs(lines, stays, gone_before)
-    pieces: list[str] = []
-    removed: list[int] = []
-    risk, at = 0.0, 0
-    while (start := stays.find(0, at)) >= 0:
-        end = stays.find(1, start)
-        end = len(lines) if end < 0 else end
-        listed = _listed_names(names, expected, start, end)
-        pieces += split.slice(at, start)
-        listed_names = [name for line in sorted(listed) for name in names.of(line)]
-        pieces += _render_hole(end - start, split.unit, listed_names)
+    holes = list(_holes(stays))
+    if not holes:
+        return None
+    pieces = _kept_pieces(split, holes)
+    missing = _MissingNames(names, expected, "\n".join(one for piece in pieces for one in piece))
+    found_pieces, removed, risk = pieces[0], list[int](), 0.0
+    for (start, end), after in zip(holes, pieces[1:], strict=True):
+        listed = missing.listed(start, end)
+        listed_names = [name for line in sorted(listed) for name in listed[line]]
+        found_pieces += _render_hole(end - start, split.unit, listed_names)
+        found_pieces += after
         removed += range(start, end)
         risk += _range_risk(expected, start=start, end=end, listed=listed, gone_before=gone_before)
-        at = end
-    pieces += split.slice(at, len(lines))
     all = len(lines) - (not lines[-1])
-    if not removed:
-        return None
-    return SelectedLines("\n".join(pieces), removed, all, risk, split.unit)
+    return SelectedLines("\n".join(found_pieces), removed, all, risk, split.unit)
+
+
+def _holes(stays: bytearray) -> Iterator[tuple[int, int]]:
+    """The runs of lines that go."""
+    at = 0
+    while (start := stays.find(0, at)) >= 0:
+        end = stays.find(1, start)
+        at = len(stays) if end < 0 else end
+        yield start, at
+
+
+def _kept_pieces(split: SplitText, holes: Sequence[tuple[int, int]]) -> list[list[str]]:
+    """The text before, between and behind the holes."""
+    starts = [0, *(end for _, end in holes)]
+    ends = [*(start for start, _ in holes), len(split.lines)]
+    return [split.slice(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def _select_natively(
@@ -185,7 +200,7 @@ def _range_risk(
 
 
 def _render_hole(removed: int, unit: str, names: Sequence[str]) -> list[str]:
-    names_line = [f"[names only there: {', '.join(names)}]"] if names else []
+    names_line = [f"[names left out: {', '.join(names)}]"] if names else []
     return [gap_line(removed, unit), *names_line]
 
 
@@ -279,6 +294,8 @@ def _fixed_lines(
             if line_format in _OUTLINE:
                 stays[line] = _KEPT
     first, last = _frame_lines(split, is_run=_is_log(found, split.lines))
+    if first < last and decode_form(found.words.formats[first]) == _FAILURE:
+        stays[first] = _KEPT  # it says that all failed
     stays[:first] = b"\1" * len(stays[:first])
     stays[last:] = b"\1" * len(stays[last:])
     for line in gone_before:
@@ -312,6 +329,8 @@ def _keep_needed(
             worth[line] = 0.0  # it stays or went in any case
     if first < last:
         layout = _layout(RESULT_FEATURES["kind"][found.bins[0]], split.plain)
+        if split.is_json:
+            layout = "code"  # members below their keys
         if split.has_parts:
             _keep_units(split, layout, worth, stays, (first, last))
         else:
@@ -330,7 +349,8 @@ def _keep_units(
     units, plain = split.units, split.plain
     spans = list(pairwise(units))
     first, last = bisect_left(units, between[0]), bisect_left(units, between[1])
-    spelled = "\n".join("".join(plain[start:end]) for start, end in spans)
+    depths = [part.depth if part is not None else 0 for part in split.json]
+    spelled = "\n".join("  " * depths[start] + "".join(plain[start:end]) for start, end in spans)
     values = [sum(worth[start:end]) for start, end in spans]
     kept = bytearray(len(spans))
     keep_blocks(text_blocks(spelled, layout, first, last), values, kept)
@@ -367,8 +387,10 @@ def _drop_blank_ends(lines: Sequence[str], stays: bytearray, first: int, last: i
 def _frame_lines(split: SplitText, *, is_run: bool) -> tuple[int, int]:
     """The end of the lines before an output, and the start of those after it."""
     head, note = split.frame
-    first, last = max(1, head - 1), len(split.lines) - note
-    if is_run:
+    before, behind = split.wrapping
+    first, last = max(head - 1, before), len(split.lines) - max(note, behind)
+    if is_run and not split.is_json:
+        first = max(first, before + 1)  # it says what ran
         last = _start_of_ending(split.lines, last - (not split.lines[last - 1]))
     return first, max(0, last)
 
@@ -376,6 +398,8 @@ def _frame_lines(split: SplitText, *, is_run: bool) -> tuple[int, int]:
 def _start_of_ending(lines: Sequence[str], end: int) -> int:
     """The start of the lines that report the outcome of a run; a tag that ends there is whole."""
     start = end - _ENDING
+    if any(line[:1] in (" ", "\t") for line in lines[max(0, start) : max(0, end)]):
+        return end  # it is inside of something
     closed = _CLOSING_TAG.search(lines[end - 1]) if end > 0 else None
     if closed is not None:
         opening = f"<{closed[1]}>"
@@ -386,30 +410,42 @@ def _start_of_ending(lines: Sequence[str], end: int) -> int:
 
 def _fill_short_runs(lines: Sequence[str], stays: bytearray, gone_before: Collection[int]) -> None:
     """Keep short gaps between kept lines, which are not worth a hole."""
-    at = 0
-    while (start := stays.find(0, at)) >= 0:
-        end = stays.find(1, start)
-        at = end if end >= 0 else len(stays)
-        budget = _SHORT_RUN - (at - start)
-        is_short = budget > 0 and sum(map(len, lines[start:at])) < budget
-        if is_short and not _has_any_in(gone_before, start, at):
-            stays[start:at] = b"\1" * (at - start)
+    for start, end in _holes(stays):
+        budget = _SHORT_RUN - (end - start)
+        is_short = budget > 0 and sum(map(len, lines[start:end])) < budget
+        if is_short and not _has_any_in(gone_before, start, end):
+            stays[start:end] = b"\1" * (end - start)
 
 
 def _has_any_in(lines: Collection[int], start: int, end: int) -> bool:
     return bool(lines) and any(line in lines for line in range(start, end))
 
 
-def _listed_names(names: LineNames, expected: Forecast, start: int, end: int) -> set[int]:
-    """The lines whose names are listed for one hole; of too many, the most needed."""
-    lines = names.lines[bisect_left(names.lines, start) : bisect_left(names.lines, end)]
-    listed: set[int] = set()
-    count = 0
-    for line in sorted(lines, key=lambda line: -expected.names[line]):
-        found = names.of(line)
-        count += len(found)
-        if count > _MAX_NAMES:
-            break
-        if found:
-            listed.add(line)
-    return listed
+class _MissingNames:
+    """The names of removed lines that stand nowhere in the text that stays."""
+
+    def __init__(self, names: LineNames, expected: Forecast, kept: str) -> None:
+        self._names, self._needs, self._kept = names, expected.names, kept
+        self._lookups = _MAX_LOOKUPS
+
+    def listed(self, start: int, end: int) -> dict[int, list[str]]:
+        """The names listed for one hole, by line; of too many, the most needed.
+
+        A line whose names all stand in the text that stays has none to list.
+        """
+        lines = self._names.lines
+        lines = lines[bisect_left(lines, start) : bisect_left(lines, end)]
+        listed: dict[int, list[str]] = {}
+        count = 0
+        for line in sorted(lines, key=lambda line: -self._needs[line]):
+            of_line = self._names.of(line)
+            self._lookups -= len(of_line)
+            if self._lookups < 0:
+                break
+            found = [name for name in of_line if name not in self._kept]
+            count += len(found)
+            if count > _MAX_NAMES:
+                break
+            if of_line:
+                listed[line] = found
+        return listed

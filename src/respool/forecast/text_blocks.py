@@ -25,6 +25,7 @@ _MAX_CACHED_LINES: Final = 12_000  # of texts whose blocks are kept, some fifty 
 _MAX_DEPTH: Final = 8  # of blocks inside blocks
 _MAX_GLUED: Final = 40  # lines of one doc comment
 _MAX_SIGNATURE: Final = 12  # lines of a definition before its body
+_MAX_RECORD: Final = 12  # lines of a member of JSON without a key that stay or go together
 _BLANK: Final = -1  # in place of an indentation
 
 _COMMENT: Final = lazy_compile(
@@ -34,7 +35,7 @@ _QUOTES: Final = lazy_compile(r'"""|\'\'\'')
 _ATTRIBUTE: Final = lazy_compile(r"@[\w.]+(?:\(.*\))?\s*$|#!?\[.*\]\s*$")
 _CONTINUATION: Final = lazy_compile(
     r"[)\]}>]|(?:end|else|elif|elsif|except|finally|catch|rescue|ensure|fi|done|esac|then|do)\b"
-    r"|</|\|\s|&&|\|\||\.\w|\?\.|`"
+    r"|</|\|\s|&&|\|\||\.\w|\?\.|`|\"(?:[,}\]]|$)"
 )
 _CONTROL: Final = lazy_compile(
     r"(?:\}\s*)?(?:if|for|while|switch|match|select|try|with|when|until|do|loop|case|default|return"
@@ -50,6 +51,8 @@ _VALUE: Final = lazy_compile(r"(?:(?:export|declare)\s+)*(?:const|let|var|val)\b
 _LABEL: Final = lazy_compile(r"(?:case\b[^()]*(?:\([^()]*\)[^()]*)*|default\s*):")  # of a switch
 _CLOSER: Final = lazy_compile(r"[)\]}]+[,;)\]}]*\s*$")
 _HEADING: Final = lazy_compile(r"(#{1,6})\s+\S|={3,}\s*\S.*=|-{3,}\s*\S.*-$")
+# A line between rules (`=== files ===`), or a directory whose files follow.
+_ROWS_HEAD: Final = lazy_compile(r"={3,}[^=].*={3,}\s*$|-{3,}[^-].*-{3,}\s*$|\.{0,2}/[^\s:]*:\s*$")
 _ITEM: Final = lazy_compile(r"(?:[-*+•]|\d{1,3}[.)])\s+\S|\|")
 _TABLE_RULE: Final = lazy_compile(r"\|?[\s:|-]*-{3}[\s:|-]*$")
 _FENCE: Final = lazy_compile(r"(?:```|~~~)")
@@ -58,7 +61,14 @@ _DIFF_HEAD: Final = lazy_compile(
     r"index |--- |\+\+\+ |new file|deleted file|old mode|new mode|similarity|rename |copy |Binary "
 )
 _HIT_ROW: Final = lazy_compile(r"\s{0,8}(?:L|Line )?\d+[:\-]|[^\s:]{1,300}[:\-]\d+[:\-]")
+# The number of a hit or of a line of its context.
+_HIT_NUMBER: Final = lazy_compile(
+    r"(?:\s{0,8}|[^\s:]{1,300}?[:\-])(?P<number>[0-9]{1,9})(?P<sign>[:\-])"
+)
 _EXCERPT: Final = lazy_compile(r"\d* *\|(?: |$)|-->|= (?:note|help)|[~^]{2,}")  # below an error
+_BRANCH: Final = lazy_compile(r"[\s│|]*(?:[├└]|\|--|`--)[─-]*\s*")  # of a tree
+_BRANCH_SIGNS: Final = ("├", "└", "|--", "`--")
+_NO_BRACE: Final = tuple(",;:([{}>")  # ends of a line whose block does not begin on the next
 _FAILURE: Final = lazy_compile(
     r"\b(?:[Ee]rror|ERROR|FAIL(?:ED|URE)?|[Ff]ail(?:ed|ure)|panic|fatal|Exception|Traceback)\b|[✗×✘✖]"
 )
@@ -134,7 +144,7 @@ class _Scan:
         self.lines = lines
         self.layout: Layout = layout
         body = [line[1:] for line in lines] if layout == "diff" else lines
-        self.starts = [line.lstrip() for line in body]
+        self.starts = [_start_of(line) for line in body]
         self.indents = [
             _BLANK if not start else _indent(line, start)
             for line, start in zip(body, self.starts, strict=True)
@@ -189,6 +199,9 @@ class _Scan:
         if end - first <= _SMALL or depth >= _MAX_DEPTH:
             return [self._leaf(first, end)]
         outer = min(one for one in self.indents[first:end] if one != _BLANK)
+        if self.indents[first] > outer:  # the range begins inside a block
+            inside = next(at for at in range(first, end) if self.indents[at] == outer)
+            return self._paragraphs(first, inside, depth + 1) + self._paragraphs(inside, end, depth)
         labels = self._is_label(first)
         begins = [
             at
@@ -201,12 +214,19 @@ class _Scan:
         return found
 
     def _merged(self, first: int, begins: Sequence[int]) -> Iterator[int]:
-        """The starts of paragraphs; a lone line that defines nothing joins the one before."""
+        """The starts of paragraphs.
+
+        A lone comment joins the one behind it; another lone line, if it defines nothing, the one
+        before.
+        """
         yield first
+        joins = False
         for at, after in pairwise([*begins, len(self.lines)]):
             is_lone = after - at <= 2 and not self._is_definition(at)
-            if not is_lone or at == first:
+            is_comment = is_lone and self._is_comment(at)
+            if not joins and (not is_lone or is_comment):
                 yield at
+            joins = is_comment
 
     def _is_head(self, at: int, outer: int, *, labels: bool) -> bool:
         """Return whether a block may begin at this line; at a label only among labels.
@@ -218,7 +238,19 @@ class _Scan:
             and not self.glued[at]
             and _CONTINUATION.match(self.starts[at]) is None
             and (labels or not self._is_label(at))
+            and not self._is_brace(at)
         )
+
+    def _is_brace(self, at: int) -> bool:
+        """Return whether a line is the brace of a block that the line before it begins."""
+        before = self.starts[at - 1].rstrip() if at > 0 else ""
+        return self.starts[at].rstrip() == "{" and before != "" and before[-1] not in _NO_BRACE
+
+    def _is_attribute(self, at: int) -> bool:
+        return _ATTRIBUTE.match(self.starts[at]) is not None
+
+    def _is_comment(self, at: int) -> bool:
+        return _COMMENT.match(self.starts[at]) is not None
 
     def _is_label(self, at: int) -> bool:
         return self.starts[at][:1] in ("c", "d") and _LABEL.match(self.starts[at]) is not None
@@ -235,26 +267,79 @@ class _Scan:
             return [self._definition(first, end, outer, depth)]
         found: list[TextBlock] = []
         open_from = first
-        for start, stop in statements:
+        for lead, start, stop in self._with_comments(statements):
             is_large = stop - start > _SMALL
-            if start > open_from and (
-                is_large or self._is_opening(start, stop) or stop - open_from > _SMALL
-            ):
-                found.append(self._leaf(open_from, start))
-                open_from = start
+            divides = is_large or self._is_opening(start, stop) or stop - open_from > _SMALL
+            if lead > open_from and divides and not self._is_lone(open_from, lead):
+                found.append(self._leaf(open_from, lead))
+                open_from = lead
             if is_large:
-                found.append(self._definition(start, stop, outer, depth))
+                block = self._definition(start, stop, outer, depth)
+                found.append(self._below(block, open_from, lead, start))
                 open_from = stop
         if open_from < end:
-            found.append(self._leaf(open_from, end))
+            self._add_end(found, open_from, end)
         return found
 
+    def _with_comments(
+        self, statements: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Statements, each with the start of the comments above it."""
+        lead: int | None = None
+        for start, stop in statements:
+            is_comment = all(
+                self._is_comment(at) or not self.starts[at] for at in range(start, stop)
+            )
+            if is_comment and stop < statements[-1][1]:
+                lead = start if lead is None else lead
+                continue
+            yield (start if lead is None else lead), start, stop
+            lead = None
+
+    def _is_lone(self, first: int, end: int) -> bool:
+        """Return whether a range is one line that says little without those beside it."""
+        some = [at for at in range(first, end) if self.indents[at] != _BLANK]
+        return (
+            len(some) == 1
+            and self.layout in ("code", "diff")
+            and not self._is_record(some[0])
+            and not self._is_definition(some[0])
+            and _CONTINUATION.match(self.starts[some[0]]) is None
+        )
+
+    def _below(self, block: TextBlock, first: int, lead: int, start: int) -> TextBlock:
+        """A block with a lone statement before it, which stays with it, and its comment."""
+        lone, comment = tuple(range(first, lead)), tuple(range(lead, start))
+        if not block.inner:
+            return TextBlock((*lone, *comment, *block.own))
+        inner = (TextBlock(comment), *block.inner) if comment else block.inner
+        return TextBlock((*lone, *block.own), inner, block.tail, block.can_stand_alone)
+
+    def _add_end(self, found: list[TextBlock], first: int, end: int) -> None:
+        """Add the last statements; a lone one stays with the block before it."""
+        if not found or not self._is_lone(first, end):
+            found.append(self._leaf(first, end))
+            return
+        block = found.pop()
+        own = (*block.own, *range(first, end))
+        found.append(TextBlock(own, block.inner, block.tail, block.can_stand_alone))
+
     def _is_opening(self, start: int, stop: int) -> bool:
-        return stop - start > 1 and self._is_definition(start)
+        return self._is_record(start) or (stop - start > 1 and self._is_definition(start))
+
+    def _is_record(self, at: int) -> bool:
+        """Return whether a line begins with a member of JSON without a key."""
+        return self.starts[at].startswith(("{", "["))
 
     def _definition(self, first: int, end: int, outer: int, depth: int) -> TextBlock:
         """A line with what stands deeper below it, and the lines that divide and close it."""
-        signature = self._signature_end(first, end, outer)
+        is_record = self.starts[first].rstrip() in ("{", "[")
+        if is_record and end - first <= _MAX_RECORD:
+            return self._leaf(first, end)
+        head = next((at for at in range(first, end) if not self._is_attribute(at)), first)
+        signature = self._signature_end(head, end, outer)
+        if is_record and not self.lines[first + 1].rstrip().endswith(("{", "[")):
+            signature = max(signature, first + 2)  # its first member tells it from others
         divides = [at for at in range(first, end) if self.indents[at] == outer]
         joined = [at for at in range(first, end) if self._joins(at, first)]
         own = sorted({*divides, *joined, *range(first, signature)})
@@ -276,9 +361,9 @@ class _Scan:
             return TextBlock(tuple(range(first, end)))
         covered = {*heads, *tail, *(at for one in inner for at in lines_of(one))}
         rest = [at for at in range(first, end) if at not in covered]  # blank lines
-        alone = _CONTROL.match(self.starts[first]) is None
-        is_value = _VALUE.match(self.starts[first]) is not None
-        if alone and (is_value or not self._is_definition(first)):
+        alone = _CONTROL.match(self.starts[head]) is None
+        is_value = _VALUE.match(self.starts[head]) is not None
+        if alone and (is_value or not self._is_definition(head)):
             # Its end belongs to its beginning.
             heads += [at for at in tail if self.indents[at] != _BLANK]
         rest += [at for at in tail if at not in heads]
@@ -439,6 +524,8 @@ class _Scan:
 
     def _hits(self, first: int, end: int) -> list[TextBlock]:
         """Groups between `--`; else rows, below the name of their file if that heads them."""
+        if not any(_HIT_ROW.match(self.lines[at]) for at in range(first, end)):
+            return self._rows(first, end)  # names of files, or a tree
         if any(self.lines[at] == "--" for at in range(first, end)):
             marks = [at for at in range(first, end) if self.lines[at] == "--"]
             starts = [first, *(at + 1 for at in marks if at + 1 < end)]
@@ -450,12 +537,49 @@ class _Scan:
             is_file = self.starts[at] != "" and _HIT_ROW.match(self.lines[at]) is None
             while is_file and stop < end and _HIT_ROW.match(self.lines[stop]):
                 stop += 1
-            rows = tuple(self._leaf(row, row + 1) for row in range(at + 1, stop))
-            found.append(TextBlock((at,), rows))
+            if is_file:
+                found.append(TextBlock((at,), tuple(self._excerpts(at + 1, stop))))
+            else:
+                while stop < end and _HIT_ROW.match(self.lines[stop]):
+                    stop += 1
+                found += self._excerpts(at, stop)
             at = stop
         return found
 
+    def _excerpts(self, first: int, end: int) -> Iterator[TextBlock]:
+        """Hits, each with the lines of context that were printed around it."""
+        at = first
+        while at < end:
+            number, has_context = self._hit_number(at)
+            stop = at + 1
+            while stop < end and number >= 0:
+                after, is_context = self._hit_number(stop)
+                if after != number + stop - at:
+                    break
+                has_context |= is_context
+                stop += 1
+            if has_context:
+                yield self._leaf(at, stop)
+            else:
+                yield from (self._leaf(row, row + 1) for row in range(at, stop))
+            at = stop
+
+    def _hit_number(self, at: int) -> tuple[int, bool]:
+        """The number of a hit, and if it is a line of context; -1: it has none."""
+        found = _HIT_NUMBER.match(self.lines[at])
+        return (-1, False) if found is None else (int(found["number"]), found["sign"] == "-")
+
     def _rows(self, first: int, end: int) -> list[TextBlock]:
+        """Rows, below the line that heads them."""
+        heads = [at for at in range(first, end) if _ROWS_HEAD.match(self.starts[at])]
+        if not heads:
+            return self._plain_rows(first, end)
+        found = self._plain_rows(first, heads[0])
+        for start, stop in pairwise([*heads, end]):
+            found.append(TextBlock((start,), tuple(self._plain_rows(start + 1, stop))))
+        return found
+
+    def _plain_rows(self, first: int, end: int) -> list[TextBlock]:
         """Rows with the deeper lines below them; the lines of a failure up to a blank one."""
         found: list[TextBlock] = []
         at = first
@@ -497,6 +621,15 @@ def lines_of(block: TextBlock) -> Iterator[int]:
     yield from block.tail
     for one in block.inner:
         yield from lines_of(one)
+
+
+def _start_of(line: str) -> str:
+    """A line without the blanks before it, or without its branch of a tree."""
+    start = line.lstrip()
+    if start[:1] in "├└│|`" and any(sign in start for sign in _BRANCH_SIGNS):
+        branch = _BRANCH.match(line)
+        return start if branch is None else line[branch.end() :]
+    return start
 
 
 def _indent(line: str, start: str) -> int:

@@ -14,7 +14,7 @@ from ..forecast.line_parts import SplitText
 from ..forecast.line_selection import SelectedLines, select_lines
 from ..forecast.model import forecast_lines, line_calibration
 from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
-from ..markers import OmissionMarker, has_gaps, is_names_line, parse_gap, parse_marker
+from ..markers import OmissionMarker, has_gaps, is_gap_line, is_names_line, parse_gap, parse_marker
 from ..policy import Policy
 from ..shapes.decoration import split_frame
 from ..summaries.outcome import parse_outcome
@@ -105,10 +105,16 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     if kept is None or len(gone) >= kept.total or not _has_cause(part, use, found, kept):
         return None  # all lines went before: their replacement says more than a gap
     ref, rerun = view.reference_of(position), use.rerun
+    is_all = is_gap_line(kept.text)
     marker = OmissionMarker(
-        kept.removed, kept.unit, ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
+        kept.removed,
+        kept.unit,
+        ref,
+        None if is_all else kept.total,
+        is_rerun_safe=rerun,
+        fetch_tool=view.fetch_tool,
     )
-    text = f"{kept.text}\n{marker}"
+    text = str(marker) if is_all else f"{kept.text}\n{marker}"
     saved = view.saved_by(position, text) if len(text) <= len(part.text) - _MIN_SAVED_TOKENS else 0
     if saved < _MIN_SAVED_TOKENS:
         return None

@@ -21,7 +21,7 @@ _FILE_NUMBER_AFTER: Final = lazy_compile(r"\n {0,8}(\d{1,8})([→\t])")  # a lin
 _NUMBERED_LINE: Final = lazy_compile(r" {0,8}(\d{1,8})(→|\t|: |\| )")
 _NUMBERED_LINE_AFTER: Final = lazy_compile(rf"\n{_NUMBERED_LINE.pattern}")
 # File text that a reader would take for such a number, or for a line of respool's.
-_AMBIGUOUS_LINE: Final = lazy_compile(r"\s*(?:\d+[→\t:|]|\[(?:… |respool|names only there: ))")
+_AMBIGUOUS_LINE: Final = lazy_compile(r"\s*(?:\d+[→\t:|]|\[(?:… |respool|names left out: ))")
 _MAX_HEAD_CHARS: Final = 512  # characters that hold the head of a shell tool's result
 # The head holds nothing else; a command alone is not a head.
 _SHELL_HEAD: Final = lazy_compile(
@@ -48,7 +48,7 @@ ESCAPE_CODE: Final = lazy_compile(
     r"|[=>78\\])"
 )
 # Beginnings of lines that respool inserts.
-_OWN_LINE_STARTS: Final = ("[respool", "[… ", "[names only there: ")
+_OWN_LINE_STARTS: Final = ("[respool", "[… ", "[names left out: ")
 
 
 def is_exact_file(use: Use) -> bool:
