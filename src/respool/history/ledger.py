@@ -293,6 +293,15 @@ class Ledger:
         found = self._outcomes.get(_operation_key(use), [])
         return ListPrefix(found, bisect_left(found, until, key=_ordinal))
 
+    def last_outcome(self, use: Use, until: int) -> CallStatus | None:
+        """The last of these outcomes."""
+        found = self._outcomes.get(_operation_key(use))
+        if not found or found[0].ordinal >= until:
+            return None
+        if found[-1].ordinal < until:
+            return found[-1]
+        return found[bisect_left(found, until, key=_ordinal) - 1]
+
 
 def _append(lists: dict[_K, list[_T]], key: _K, value: _T) -> None:
     """Append to the list of a key; most stay at one value, for which no room is left."""
