@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import json
 import re
+from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import respool
+from respool import tokens
 from respool.accelerator import AcceleratorError, find_accelerator, library_name
 from respool.forecast.features import RESULT_FEATURES, ResultFeatures, result_features
 from respool.forecast.line_selection import SelectedLines, select_lines
@@ -23,7 +25,7 @@ from respool.forecast.model import Forecast, base_rates, expected_misses, foreca
 from respool.forecast.native_mentions import NativeMentions
 from respool.history.line_index import LineIndex, LineRun
 from respool.history.native_line_index import NativeLineIndex
-from respool.native_library import NativeIndex
+from respool.native_library import NativeIndex, find_known_tokens
 from respool.transcript import Part, Ref
 from tests.effort import examples
 from tests.forecast.support import IndexedHistory, Turn, add
@@ -207,6 +209,22 @@ def test_the_same_lines_are_kept(library: Any, said: Sequence[Turn], draw: st.Da
             assert here.text == there.text, name
             assert list(here.lines) == list(there.lines), name
             assert (here.total, here.risk, here.unit) == (there.total, there.risk, there.unit)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(text, text, st.data())
+def test_the_same_lines_of_a_cut_text_are_known(
+    library: Any, original: str, other: str, draw: st.DataObject
+) -> None:
+    lines = tokens._TOKEN_END.split(original)
+    numbers = {
+        line: number for number, line in enumerate(lines[:-1])
+    }  # equal lines have equal ones
+    known = array("I", [numbers.get(line, 0) for line in lines])
+    for whole in (original, f"{other}\n{original}\n{other}"):
+        cut = draw.draw(shortened(whole))
+        expected = tokens._find_lines(original, known, cut)
+        assert find_known_tokens(library, original, known, cut) == expected
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -66,6 +66,11 @@ impl HashNumbers {
         }
     }
 
+    /// The hash of a number.
+    pub fn key(&self, number: usize) -> u64 {
+        self.keys[number]
+    }
+
     /// The number of a hash; UNNUMBERED if it has none.
     pub fn get(&self, key: u64) -> u32 {
         self.slots[self.slot_of(key)]

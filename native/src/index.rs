@@ -1,8 +1,8 @@
 //! Index of identifiers and lines: Python's `mentions.Mentions` and `line_codes.WordIndex`.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 
+use crate::fast_hash::{FastMap, FastSet};
 use crate::hash_numbers::{push, reserve, Full, HashNumbers, UNNUMBERED};
 use crate::identifiers::{
     all_candidates, candidates, for_each_file, for_each_identifier, is_timing, sort_of, WHOLE,
@@ -74,6 +74,12 @@ pub struct Refreshed {
     pub last_use: i32,
 }
 
+/// A name that only one line has: its hash, and its characters with a separator.
+pub struct OwnName {
+    pub key: u64,
+    pub size: u16,
+}
+
 pub struct Index {
     numbers: HashNumbers,
     // By word; number 0 is unused.
@@ -82,7 +88,7 @@ pub struct Index {
     count: Vec<u8>,
     sorts: Vec<u8>, // with a flag for words in `last_event`
     sizes: Vec<u16>,
-    last_event: HashMap<u32, u32>, // the last event of a word, from 1 on; few words have one
+    last_event: FastMap<u32, u32>, // the last event of a word, from 1 on; few words have one
     times: Vec<u8>,       // scratch: occurrences in one result, saturating
     // By line.
     starts: Vec<u32>, // plus one at the end
@@ -105,7 +111,7 @@ impl Index {
             count: vec![0],
             sorts: vec![WHOLE],
             sizes: vec![0],
-            last_event: HashMap::new(),
+            last_event: FastMap::default(),
             times: vec![0],
             starts: vec![0],
             changed: Vec::new(),
@@ -469,25 +475,31 @@ impl Index {
         let before: Vec<&[u8]> = before.iter().map(|line| &**line).collect();
         let (text, original) = (strip_color(text), strip_color(original));
         let lines = split_lines(&text);
-        let stays = strip_prefixes(&text, &lines);
+        let stripped = strip_prefixes(&text, &lines);
         let were = strip_prefixes(&original, &before);
-        let stays: HashSet<&[u8]> = stays.iter().map(|line| &**line).collect();
+        // Each line, and whether the original has it.
+        let mut stays: FastMap<&[u8], bool> = FastMap::default();
+        stays.extend(stripped.iter().map(|line| (&**line, false)));
         // Without its number a line may begin like a place.
-        let shown: HashSet<&[u8]> = lines.iter().map(|line| trim(line)).collect();
-        let mut lacks: Vec<u8> = were
-            .iter()
-            .map(|line| if stays.contains(&**line) || shown.contains(&**line) { 0 } else { 2 })
-            .collect();
+        let shown: FastSet<&[u8]> =
+            lines.iter().map(|line| trim(line)).filter(|line| !stays.contains_key(line)).collect();
+        let lack_of = |line: &Cow<[u8]>| match stays.get_mut(&**line) {
+            Some(is_old) => {
+                *is_old = true;
+                0
+            }
+            None => 2 * u8::from(!shown.contains(&**line)),
+        };
+        let mut lacks: Vec<u8> = were.iter().map(lack_of).collect();
         lacks.truncate(result.lines);
         let by_line = is_searched_by_line(&text, &lines) || is_searched_by_line(&original, &before);
-        let mut named = HashSet::new();
+        let mut named = FastSet::default();
         if by_line {
             for line in &lines {
                 self.find_names(candidates(&unescape(line)), &mut named);
             }
         } else {
-            let known: HashSet<&[u8]> = were.iter().map(|line| &**line).collect();
-            for line in stays.difference(&known) {
+            for (line, _) in stays.iter().filter(|(_, &is_old)| !is_old) {
                 self.find_names(all_candidates(line), &mut named);
             }
             for (at, _) in lacks.iter().enumerate().filter(|(_, &lack)| lack == 0) {
@@ -502,7 +514,7 @@ impl Index {
         Some(lacks)
     }
 
-    fn find_names<'a>(&self, raws: impl Iterator<Item = &'a [u8]>, named: &mut HashSet<u32>) {
+    fn find_names<'a>(&self, raws: impl Iterator<Item = &'a [u8]>, named: &mut FastSet<u32>) {
         for raw in raws {
             for_each_identifier(raw, |atom| {
                 named.insert(self.find_name(atom));
@@ -518,23 +530,23 @@ impl Index {
 
     // --- names of removed lines ----------------------------------------------------------------
 
-    /// Python: `Mentions.own_names`: the sizes of names by their numbers.
-    pub fn own_names(&self, line: usize) -> HashMap<u32, u16> {
-        let is_own = |word: &&u32| {
-            let at = **word as usize;
+    /// Python: `Mentions.own_names`.
+    pub fn own_names(&self, line: usize) -> Vec<OwnName> {
+        let is_own = |&at: &usize| {
             self.home[at] == line as i32 && self.mentioned[at] < 0 && self.sizes[at] > 0
         };
-        let own = self.words_of_line(line).iter().filter(is_own);
-        own.map(|&word| (word, self.sizes[word as usize])).collect()
+        let own = self.words_of_line(line).iter().map(|&word| word as usize).filter(is_own);
+        own.map(|at| OwnName { key: self.numbers.key(at), size: self.sizes[at] }).collect()
     }
 
     /// Python: `Mentions.spelled`.
-    pub fn spelled<'a>(&self, own: &HashMap<u32, u16>, line: &'a [u8]) -> Vec<&'a [u8]> {
-        let Some(&shortest) = own.values().min() else { return Vec::new() };
+    pub fn spelled<'a>(&self, own: &[OwnName], line: &'a [u8]) -> Vec<&'a [u8]> {
+        let Some(shortest) = own.iter().map(|one| one.size).min() else { return Vec::new() };
         let mut found: Vec<&[u8]> = Vec::new();
         for raw in candidates(line).filter(|raw| raw.len() + 2 >= usize::from(shortest)) {
             for_each_identifier(raw, |atom| {
-                let is_own = own.contains_key(&self.find_name(atom));
+                let key = self.numbers.hash(atom, OF_NAME);
+                let is_own = own.iter().any(|one| one.key == key);
                 if is_own && !found.iter().any(|one| find(one, atom).is_some()) {
                     found.push(atom);
                 }

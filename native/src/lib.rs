@@ -9,11 +9,13 @@ use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Mutex, OnceLock};
 
+pub mod fast_hash;
 pub mod hash_numbers;
 pub mod identifiers;
 pub mod index;
 pub mod line_format;
 pub mod line_index;
+pub mod line_tokens;
 pub mod rates;
 pub mod selection;
 pub mod text;
@@ -26,7 +28,7 @@ use rates::Factors;
 use text_blocks::Layout;
 
 /// Python: `accelerator.ABI_VERSION`; to be changed with every change of a signature or meaning.
-const ABI_VERSION: u32 = 1;
+const ABI_VERSION: u32 = 2;
 
 /// What a call returns when it cannot answer.
 const INVALID: i64 = -1; // a pointer, number or size does not fit
@@ -44,6 +46,7 @@ struct State {
     index: Index,
     bytes: Vec<u8>,    // of the last answer
     numbers: Vec<u32>, // of the last answer
+    needs: [Vec<f64>; 2],
 }
 
 /// A buffer of the last answer.
@@ -169,7 +172,7 @@ pub extern "C" fn respool_classes_of(point: u32) -> i64 {
 pub extern "C" fn respool_index_new() -> *mut Handle {
     silence_panics();
     let new = || {
-        let state = State { index: Index::new(), bytes: Vec::new(), numbers: Vec::new() };
+        let state = State { index: Index::new(), bytes: Vec::new(), numbers: Vec::new(), needs: Default::default() };
         Box::into_raw(Box::new(Handle { state: Mutex::new(state) }))
     };
     catch_unwind(new).unwrap_or(std::ptr::null_mut())
@@ -407,27 +410,26 @@ pub unsafe extern "C" fn respool_removed_sums(
     caught(catch_unwind(AssertUnwindSafe(|| run().map_or(INVALID, |()| 0))))
 }
 
-/// Python: `model._line_rates`, with its limit.
-///
-/// # Safety
-/// The pointers are as `slice` asks; both have `count` values.
-#[no_mangle]
-pub unsafe extern "C" fn respool_line_rates(
-    shares: *const f64,
-    count: usize,
-    times: f64,
-    rate: f64,
-    limit: f64,
-    found: *mut f64,
-) -> i64 {
-    let run = || {
-        for (found, &share) in slice_mut(found, count)?.iter_mut().zip(slice(shares, count)?) {
-            // Where no line is over the limit, this is the same as without it.
-            *found = times * (rate * share).min(limit);
-        }
+/// Python: `accelerator.ScaledFactors`, of as many lines as the result has.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct LineNeeds {
+    pub factors: *const f64,
+    pub ratio: f64,
+    pub rate: f64,
+    pub limit: f64,
+}
+
+impl LineNeeds {
+    /// # Safety
+    /// `factors` is as `slice` asks.
+    unsafe fn compute(&self, count: usize, needs: &mut Vec<f64>) -> Option<()> {
+        needs.clear();
+        // Where no line is over the limit, this is the same as without it.
+        let need = |&factor: &f64| self.ratio * (self.rate * factor).min(self.limit);
+        needs.extend(slice(self.factors, count)?.iter().map(need));
         Some(())
-    };
-    caught(catch_unwind(AssertUnwindSafe(|| run().map_or(INVALID, |()| 0))))
+    }
 }
 
 /// Python: the arguments of `select_lines`.
@@ -436,8 +438,8 @@ pub struct SelectionRequest {
     pub text: *const u8,
     pub size: usize,
     pub formats: *const u8,
-    pub whole: *const f64,
-    pub names: *const f64,
+    pub whole: LineNeeds,
+    pub names: LineNeeds,
     pub count: usize,
     pub gone_before: *const u8,
     pub gone_count: usize,
@@ -477,7 +479,10 @@ pub unsafe extern "C" fn respool_select_lines(
     on_state(handle, |state| {
         let mut run = || {
             let (asked, found) = (asked.as_ref()?, found.as_mut()?);
-            let request = selection_request(asked)?;
+            let [whole, names] = &mut state.needs;
+            asked.whole.compute(asked.count, whole)?;
+            asked.names.compute(asked.count, names)?;
+            let request = selection_request(asked, whole, names)?;
             let result = state.index.result(number)?;
             let fits = result.lines == asked.count && request.formats.len() == asked.count;
             let Some(selected) = selection::select_lines(&state.index, result, &request) else {
@@ -497,12 +502,16 @@ pub unsafe extern "C" fn respool_select_lines(
 
 /// # Safety
 /// The request's pointers are as `slice` asks.
-unsafe fn selection_request<'a>(asked: &SelectionRequest) -> Option<selection::Request<'a>> {
+unsafe fn selection_request<'a>(
+    asked: &SelectionRequest,
+    whole: &'a [f64],
+    names: &'a [f64],
+) -> Option<selection::Request<'a>> {
     Some(selection::Request {
         text: slice(asked.text, asked.size)?,
         formats: slice(asked.formats, asked.count)?,
-        whole: slice(asked.whole, asked.count)?,
-        names: slice(asked.names, asked.count)?,
+        whole,
+        names,
         gone_before: slice(asked.gone_before, asked.gone_count)?,
         rate: asked.rate,
         lists_names: asked.lists_names,
@@ -667,4 +676,33 @@ pub unsafe extern "C" fn respool_lines_next_run(
         };
         run(index).unwrap_or(INVALID)
     })
+}
+
+// --- tokens ----------------------------------------------------------------------------------------
+
+/// Python: `tokens._find_lines`: the sum is `found`; of the other lines the first byte and the end
+/// are written to `unknown`, and their number is returned.
+///
+/// # Safety
+/// The pointers are as `slice` asks; `unknown` has place for so many numbers, `found` for one.
+#[no_mangle]
+pub unsafe extern "C" fn respool_known_tokens(
+    original: *const u8,
+    original_size: usize,
+    tokens: *const u32,
+    token_count: usize,
+    text: *const u8,
+    size: usize,
+    unknown: *mut u32,
+    unknown_count: usize,
+    found: *mut u64,
+) -> i64 {
+    let run = || {
+        let (original, text) = (slice(original, original_size)?, slice(text, size)?);
+        let (tokens, unknown) = (slice(tokens, token_count)?, slice_mut(unknown, unknown_count)?);
+        let (total, count) = line_tokens::count_known(original, tokens, text, unknown)?;
+        *found.as_mut()? = total;
+        Some(count as i64)
+    };
+    caught(catch_unwind(AssertUnwindSafe(|| run().unwrap_or(INVALID))))
 }

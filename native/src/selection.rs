@@ -1,9 +1,9 @@
 //! The lines of a result to keep: Python's `forecast.line_selection.select_lines`.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::cell::OnceCell;
 
-use crate::index::{unique_bins_of, Index, IndexedResult};
+use crate::index::{unique_bins_of, Index, IndexedResult, OwnName};
 use crate::line_format::{INDENTS, LENGTHS};
 use crate::text::{
     char_count, decode_before, find, has_parts, is_word, split_lines, sum, trim, trim_start, unescape,
@@ -160,7 +160,11 @@ impl Selection<'_> {
             let has_names = unique_bins_of(codes[line])[1..4].iter().any(|&bin| bin > 0);
             self.asked.names[line] > min_need && stays[line] != KEPT && has_names
         };
-        let of_line = |line| LineNames { line, own: self.index.own_names(self.result.first + line) };
+        let of_line = |line| LineNames {
+            line,
+            own: self.index.own_names(self.result.first + line),
+            spelled: OnceCell::new(),
+        };
         (0..self.lines.len()).filter(is_listed).map(of_line).collect()
     }
 
@@ -171,7 +175,7 @@ impl Selection<'_> {
 
     /// Python: `LineNames.listed_chars`.
     fn listed_chars(&self, names: &LineNames) -> usize {
-        let longest = names.own.values().max().copied().unwrap_or(0);
+        let longest = names.own.iter().map(|one| one.size).max().unwrap_or(0);
         if !self.is_worth(names.line, usize::from(longest)) {
             return 0;
         }
@@ -180,6 +184,17 @@ impl Selection<'_> {
 
     /// Python: `LineNames.of`.
     fn spelled(&self, names: &LineNames) -> Vec<&[u8]> {
+        let line = &*self.plain[names.line];
+        let place = |name: &[u8]| {
+            let start = name.as_ptr() as usize - line.as_ptr() as usize;
+            (start, start + name.len())
+        };
+        let find = || self.find_spelled(names).into_iter().map(place).collect();
+        let known = names.spelled.get_or_init(find);
+        known.iter().map(|&(start, end)| &line[start..end]).collect()
+    }
+
+    fn find_spelled(&self, names: &LineNames) -> Vec<&[u8]> {
         let mut found = self.index.spelled(&names.own, &self.plain[names.line]);
         found.retain(|name| is_readable_name(name, self.asked.in_prose));
         let size: usize = found.iter().map(|name| char_count(name) + 2).sum();
@@ -392,7 +407,8 @@ impl Selection<'_> {
 /// The names that only one line has: their sizes by their numbers.
 struct LineNames {
     line: usize,
-    own: HashMap<u32, u16>,
+    own: Vec<OwnName>,
+    spelled: OnceCell<Vec<(usize, usize)>>, // where the line has those that are listed
 }
 
 /// Pieces joined by line breaks.

@@ -112,12 +112,19 @@ pub fn decode_before(text: &[u8], end: usize) -> (u32, usize) {
 
 /// Python: `len`.
 pub fn char_count(text: &[u8]) -> usize {
-    text.iter().filter(|&&byte| byte & 0xc0 != 0x80).count()
+    count_bytes(text, |byte| byte & 0xc0 != 0x80)
+}
+
+/// The number of bytes of a kind, in sums small enough for a byte each: the compiler makes vectors.
+fn count_bytes(text: &[u8], is_one: impl Fn(u8) -> bool + Copy) -> usize {
+    let sum = |block: &[u8]| block.iter().fold(0u8, |sum, &byte| sum + u8::from(is_one(byte)));
+    text.chunks(255).map(|block| usize::from(sum(block))).sum()
 }
 
 /// Return whether a text has more than so many characters.
 pub fn is_longer(text: &[u8], chars: usize) -> bool {
-    text.len() > chars && char_count(text) > chars
+    const MAX_BYTES: usize = 4; // of a character
+    text.len() > chars && (text.len() > MAX_BYTES * chars || char_count(text) > chars)
 }
 
 /// Python: `text[:chars]`.
@@ -166,13 +173,43 @@ pub fn trim(text: &[u8]) -> &[u8] {
     trim_end(trim_start(text))
 }
 
-/// Python: `text.find(some)`.
+/// Python: `text.find(some)`, eight places at a time.
 pub fn find(text: &[u8], some: &[u8]) -> Option<usize> {
-    if some.is_empty() {
-        return Some(0);
+    let Some((&first, rest)) = some.split_first() else { return Some(0) };
+    let end = text.len().checked_sub(rest.len())?; // behind the last place
+    let second = rest.first().copied();
+    let is_there = |at: usize| at < end && text[at..].starts_with(some);
+    let mut at = 0;
+    while at + 9 <= text.len() && at < end {
+        let mut found = equal_bytes(load(text, at), first);
+        if let Some(second) = second {
+            found &= equal_bytes(load(text, at + 1), second);
+        }
+        while found != 0 {
+            let place = at + found.trailing_zeros() as usize / 8;
+            if is_there(place) {
+                return Some(place);
+            }
+            found &= found - 1;
+        }
+        at += 8;
     }
-    let last = text.len().checked_sub(some.len())?;
-    (0..=last).find(|&at| text[at] == some[0] && text[at..].starts_with(some))
+    (at..end).find(|&at| is_there(at))
+}
+
+/// Eight bytes from an offset on.
+fn load(text: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&text[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Flags at the bytes that equal this one; those before the first equal one are never set.
+fn equal_bytes(bytes: u64, one: u8) -> u64 {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let differs = bytes ^ (ONES * u64::from(one));
+    differs.wrapping_sub(ONES) & !differs & HIGH
 }
 
 /// The end of the run of characters of a class from an offset on, at most so many.
@@ -207,7 +244,26 @@ pub fn has_word(text: &[u8], words: &[&[u8]]) -> bool {
 
 /// Python: `text.split("\n")`.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|&byte| byte == b'\n')
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = find_line_break(text);
+        rest = end.map(|end| &text[end + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
+}
+
+/// Python: `text.find("\n")`, eight bytes at a time.
+pub fn find_line_break(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while at + 8 <= text.len() {
+        let found = equal_bytes(load(text, at), b'\n');
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    text[at..].iter().position(|&byte| byte == b'\n').map(|end| at + end)
 }
 
 /// Python: `line_parts.split_lines`.
@@ -273,7 +329,7 @@ fn match_break(line: &[u8], at: usize) -> (usize, bool) {
 
 /// Python: `line_parts.has_parts`.
 pub fn has_parts(text: &[u8], line_count: usize) -> bool {
-    is_longer(text, LONG_LINE_CHARS) && line_count != lines(text).count()
+    line_count != 1 + count_bytes(text, |byte| byte == b'\n') && is_longer(text, LONG_LINE_CHARS)
 }
 
 /// Python: `line_parts.unescape`.
@@ -436,6 +492,21 @@ mod tests {
         assert_eq!(decode(&[0xe2, 0x86], 0), (0xe2, 1));
         assert_eq!(decode_before(&[0x41, 0xed, 0xa0, 0x80], 4), (0xd800, 3));
         assert_eq!(trim("\u{3000} a\u{1f}".as_bytes()), b"a");
+    }
+
+    #[test]
+    fn texts_are_found() {
+        let text = "weaves a → warp\u{100a}of\nweft and warp threads".as_bytes();
+        for start in 0..text.len() {
+            for end in start..text.len() {
+                let some = &text[start..end];
+                let first = (0..text.len()).find(|&at| text[at..].starts_with(some));
+                assert_eq!(find(text, some), first);
+            }
+            assert_eq!(find_line_break(&text[start..]), find(&text[start..], b"\n"));
+        }
+        assert_eq!(find(b"weave", b"weaver"), None);
+        assert_eq!(find(b"\x01\n\x0b\n\x0b\n\x0a\x0c", b"\n\x0a"), Some(5));
     }
 
     #[test]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from array import array
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Final, overload
 
 from msgspec import Struct
 
@@ -36,6 +36,36 @@ class FlatFactors(Struct, frozen=True, gc=False):
 
     tables: array[float]
     pairs: array[float]
+
+
+class ScaledFactors(Sequence[float]):
+    """The factors of lines, each multiplied by a rate up to a limit, and this by a ratio.
+
+    Computed when they are looked at: the library multiplies them itself.
+    """
+
+    def __init__(
+        self, factors: Sequence[float], *, ratio: float, rate: float, limit: float
+    ) -> None:
+        self.factors, self.ratio, self.rate, self.limit = factors, ratio, rate, limit
+
+    @cached_property
+    def _values(self) -> list[float]:
+        ratio, rate, limit = self.ratio, self.rate, self.limit
+        return [ratio * min(limit, rate * one) for one in self.factors]
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    @overload
+    def __getitem__(self, at: int) -> float: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[float]: ...
+    def __getitem__(self, at: int | slice) -> float | Sequence[float]:
+        return self._values[at]
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._values)
 
 
 class IndexedState(Struct, frozen=True, gc=False):

@@ -54,7 +54,7 @@ from .plugins import pass_token
 from .policy import Policy
 from .pricing import BREAKPOINT_USAGES, BreakpointUsage, CacheTerms, rates_for, terms_for
 from .providers.attachments import attachment_of
-from .providers.base import Repair, Step, split_steps
+from .providers.base import Repair, Step, read_steps, split_steps
 from .providers.bound_reasoning import binding_of
 from .providers.cache_breakpoints import client_breakpoints, client_breakpoints_so_far
 from .providers.registry import PROVIDERS
@@ -400,7 +400,7 @@ def _fold_anew(body: RequestBody, context: Context, trace: bool) -> State:
     """Fold over the whole history."""
     state = _initial_state(context)
     state.evaluation.trace = [] if trace else None
-    for step in _passing_steps(body, context, 0):
+    for step in read_steps(context.codec, body, 0):
         fold_step(state, step, _step_identities(body, step), context)
     return state
 
@@ -409,7 +409,7 @@ def _fold_from_memo(body: RequestBody, context: Context, memo: Memo) -> State:
     """Fold on from the longest known prefix, and remember the last two states."""
     keys = prefix_keys(body, context)
     state, known = _resume(memo, keys, body, context)
-    for step in _passing_steps(body, context, state.prefix.messages):
+    for step in read_steps(context.codec, body, state.prefix.messages):
         if step.at and step.at + len(step.messages) == len(body):
             known = _remember(memo, keys[step.at], state, known)
         fold_step(state, step, _step_identities(body, step), context)
@@ -575,23 +575,6 @@ def _steps_from(body: RequestBody, context: Context, start: int) -> list[Step]:
         Step(step.messages, start + step.at, step.model_count)
         for step in split_steps(context.codec, messages)
     ]
-
-
-def _passing_steps(body: RequestBody, context: Context, start: int) -> Iterator[Step]:
-    """The same steps one by one, each without what was decoded for those before it."""
-    is_model_made, first, models = context.codec.is_model_made, start, 0
-    messages: list[JSON] = []
-    for at in range(start, len(body)):
-        message = body.message(at)
-        is_made = is_model_made(message)
-        if is_made and models < len(messages):
-            yield Step(messages, first, models)
-            body.forget(first, at)
-            messages, first, models = [], at, 0
-        messages.append(message)
-        models += is_made
-    if messages:
-        yield Step(messages, first, models)
 
 
 class ProjectedRequest(Struct, frozen=True):

@@ -12,11 +12,12 @@ import re
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, ClassVar, Final
 
-from .accelerator import AcceleratorError, FlatFactors, IndexedState, Selection
+from .accelerator import AcceleratorError, FlatFactors, IndexedState, ScaledFactors, Selection
 
-ABI_VERSION: Final = 1  # of the signatures and meanings below
+ABI_VERSION: Final = 2  # of the signatures and meanings below
 _ERRORS: Final = {-1: "invalid arguments", -2: "too many lines", -3: "a panic"}
 _CLASSIFIED: Final = 0x40000  # code points; there are no letters or digits above
 _COMPENSATED: Final = sys.version_info >= (3, 12)  # how `sum` adds floats
@@ -43,6 +44,15 @@ class FactorTables(ctypes.Structure):
     ]
 
 
+class LineNeeds(ctypes.Structure):
+    """The address of lines' factors, and what multiplies them (`ScaledFactors`)."""
+
+    _fields_: ClassVar = [
+        ("factors", ctypes.c_void_p),
+        *((name, ctypes.c_double) for name in ("ratio", "rate", "limit")),
+    ]
+
+
 class SelectionRequest(ctypes.Structure):
     """The arguments of a selection of lines."""
 
@@ -50,8 +60,8 @@ class SelectionRequest(ctypes.Structure):
         ("text", ctypes.c_char_p),
         ("size", ctypes.c_size_t),
         ("formats", ctypes.c_char_p),
-        ("whole", ctypes.c_void_p),
-        ("names", ctypes.c_void_p),
+        ("whole", LineNeeds),
+        ("names", LineNeeds),
         ("count", ctypes.c_size_t),
         ("gone_before", ctypes.c_char_p),
         ("gone_count", ctypes.c_size_t),
@@ -125,10 +135,6 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         ctypes.c_int64,
         (_POINTER, _POINTER, _SIZE, *_TEXT, ctypes.c_bool, _POINTER),
     ),
-    "respool_line_rates": (
-        ctypes.c_int64,
-        (_POINTER, _SIZE, ctypes.c_double, ctypes.c_double, ctypes.c_double, _POINTER),
-    ),
     "respool_lines_new": (_POINTER, ()),
     "respool_lines_free": (None, (_POINTER,)),
     "respool_lines_bytes": (ctypes.c_int64, (_POINTER,)),
@@ -137,6 +143,10 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "respool_lines_parse": (ctypes.c_int64, (_POINTER, *_TEXT, _POINTER, _SIZE)),
     "respool_lines_next_run": (ctypes.c_int64, (_POINTER, _POINTER, _POINTER)),
     "respool_select_lines": (ctypes.c_int64, (_POINTER, _SIZE, _POINTER, _POINTER)),
+    "respool_known_tokens": (
+        ctypes.c_int64,
+        (*_TEXT, _POINTER, _SIZE, *_TEXT, _POINTER, _SIZE, _POINTER),
+    ),
 }
 
 
@@ -185,6 +195,20 @@ def encode_text(text: str) -> bytes:
 def doubles(values: Sequence[float]) -> array[float]:
     """These numbers as an array."""
     return values if isinstance(values, array) else array("d", values)
+
+
+def _scaled(values: Sequence[float]) -> ScaledFactors:
+    """These numbers as factors in an array."""
+    if isinstance(values, ScaledFactors):
+        return values
+    return ScaledFactors(doubles(values), ratio=1.0, rate=1.0, limit=inf)
+
+
+def _needs(values: ScaledFactors) -> LineNeeds:
+    """These factors as the library reads them."""
+    factors = doubles(values.factors)
+    assert factors is values.factors  # else nothing holds the array
+    return LineNeeds(_address(factors), values.ratio, values.rate, values.limit)
 
 
 class NativeIndex:
@@ -301,18 +325,6 @@ class NativeIndex:
         )
         return sums[0], sums[1], sums[2], sums[3]
 
-    def line_rates(
-        self, shares: Sequence[float], *, times: float, rate: float, limit: float
-    ) -> array[float]:
-        """For each line, a multiple of its rate, which is at most the limit."""
-        values, found = doubles(shares), array("d", bytes(8 * len(shares)))
-        _check(
-            self._library.respool_line_rates(
-                _address(values), len(values), times, rate, limit, _address(found)
-            )
-        )
-        return found
-
     def select_lines(
         self,
         number: int,
@@ -325,13 +337,13 @@ class NativeIndex:
         **asked: float,
     ) -> Selection | None:
         """Select the lines of a result to keep; None if all stay."""
-        data, both = encode_text(text), (doubles(whole), doubles(names))
+        data, both = encode_text(text), (_scaled(whole), _scaled(names))
         request = SelectionRequest(
             text=data,
             size=len(data),
             formats=formats,
-            whole=_address(both[0]),
-            names=_address(both[1]),
+            whole=_needs(both[0]),
+            names=_needs(both[1]),
             count=min(map(len, both)),
             gone_before=gone_before,
             gone_count=len(gone_before),
@@ -436,3 +448,31 @@ class NativeLines:
             )
         )
         return outcome, found[0], found[1], found[2]
+
+
+def find_known_tokens(
+    library: Any, original: str, known: array[int], text: str
+) -> tuple[int, Sequence[str]]:
+    """The tokens of a text's lines that the original has, and the other lines.
+
+    `known` are the tokens of the original's lines.
+    """
+    before, data, total = encode_text(original), encode_text(text), ctypes.c_uint64()
+    spans = array("I", bytes(8 * (data.count(b"\n") + 1)))
+    count = _check(
+        library.respool_known_tokens(
+            before,
+            len(before),
+            _address(known),
+            len(known),
+            data,
+            len(data),
+            _address(spans),
+            len(spans),
+            ctypes.addressof(total),
+        )
+    )
+    ends = zip(spans[0 : 2 * count : 2], spans[1 : 2 * count : 2], strict=True)
+    if len(data) == len(text):
+        return total.value, [text[start:end] for start, end in ends]
+    return total.value, [data[start:end].decode("utf-8", "surrogatepass") for start, end in ends]

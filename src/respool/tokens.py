@@ -11,6 +11,7 @@ from zlib import adler32
 
 from msgspec import Struct
 
+from .accelerator import accelerator
 from .regex import lazy_compile
 from .transcript import Part
 from .wire.base import wire_format
@@ -118,6 +119,9 @@ MIN_LINED_CHARS: Final = 800  # shorter texts are counted as a whole
 _MAX_LINES: Final = 500_000  # whose tokens are kept, four bytes each
 _MAX_HEAD_CHARS: Final = 600  # searched for the place after which two texts are alike
 _LINED_TEXT_BYTES: Final = 250  # of a text, without its lines
+_MAX_PIECES: Final = 4_000  # other lines whose tokens are kept
+_MAX_PIECE_CHARS: Final = 1_000
+_PIECE_BYTES: Final = 120
 # A token ends with a line break unless a blank, a slash or another line break follows: o200k joins
 # line breaks with those, and never with a word, a sign, or a line's indentation before one.
 _TOKEN_END: Final = lazy_compile(r"\n(?=[^\s/]|[ \t]+\S)")
@@ -132,11 +136,13 @@ class LineTokens:
     def __init__(self) -> None:
         self._known: dict[int, array[int]] = {}  # by hash of the text
         self._lines = 0
+        self._pieces: dict[int, int] = {}  # tokens of other lines, by hash
 
     @property
     def size_bytes(self) -> int:
         """Approximate bytes in memory."""
-        return 4 * self._lines + _LINED_TEXT_BYTES * len(self._known)
+        known = 4 * self._lines + _LINED_TEXT_BYTES * len(self._known)
+        return known + _PIECE_BYTES * len(self._pieces)
 
     def count(self, text: str, counter: TokenCounter) -> int:
         """The tokens of a text; those of its lines are kept."""
@@ -157,14 +163,38 @@ class LineTokens:
         known = self._known.get(hash(original)) if text else None
         if known is None or not isinstance(counter, ExactCounter):
             return counter.count(text)
-        # The last line has no line break: it is another text in the middle.
-        tokens = dict(zip(_TOKEN_END.split(original)[:-1], known, strict=False))
-        *lines, last = _TOKEN_END.split(text)
-        found = list(map(tokens.get, lines))
-        total = counter.count(last)
-        for line, count in zip(lines, found, strict=True):
-            total += counter.count(f"{line}\n") if count is None else count
-        return total
+        library = accelerator().library
+        if library is None:
+            total, others = _find_lines(original, known, text)
+        else:
+            from .native_library import find_known_tokens  # lazily: ctypes is slow to import
+
+            total, others = find_known_tokens(library, original, known, text)
+        return total + sum([self._count_piece(one, counter) for one in others])
+
+    def _count_piece(self, text: str, counter: TokenCounter) -> int:
+        """The tokens of a line that the original lacks: many say what is left out."""
+        if len(text) > _MAX_PIECE_CHARS:
+            return counter.count(text)
+        known = self._pieces.get(hash(text))
+        if known is None:
+            if len(self._pieces) >= _MAX_PIECES:
+                self._pieces.clear()
+            known = self._pieces[hash(text)] = counter.count(text)
+        return known
+
+
+def _find_lines(original: str, known: Sequence[int], text: str) -> tuple[int, Sequence[str]]:
+    """The tokens of a text's lines that the original has, and the other lines.
+
+    `known` are the tokens of the original's lines.
+    """
+    # The last line has no line break: it is another text in the middle.
+    tokens = dict(zip(_TOKEN_END.split(original)[:-1], known, strict=False))
+    *lines, last = _TOKEN_END.split(text)
+    found = list(map(tokens.get, lines))
+    others = [f"{line}\n" for line, count in zip(lines, found, strict=True) if count is None]
+    return sum(filter(None, found)), [*others, last]
 
 
 def differing_heads(one: str, other: str) -> tuple[str, str] | None:

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use respool_native::line_index::{Line, Verdict};
 use respool_native::{
     respool_codes, respool_index_free, respool_index_new, respool_last_mention,
-    respool_line_rates, respool_line_shares, respool_lines_add, respool_lines_can_occur_before,
+    respool_known_tokens, respool_line_shares, respool_lines_add, respool_lines_can_occur_before,
     respool_lines_free, respool_lines_new, respool_lines_next_run, respool_lines_parse,
     respool_missing, respool_note_result, respool_refresh, respool_removed_sums,
-    respool_select_lines, respool_take_up, Buffer, FactorTables, RunSearch, SelectionAnswer,
+    respool_select_lines, respool_take_up, Buffer, FactorTables, LineNeeds, RunSearch, SelectionAnswer,
     SelectionRequest,
 };
 
@@ -133,20 +133,28 @@ impl Case {
         check(respool_line_shares(
             index, number, &factors, formats.as_ptr(), whole.as_mut_ptr(), names.as_mut_ptr(), count,
         ));
+        let tokens: Vec<u32> = (0..self.random.next(30) as u32).collect();
+        let mut spans = vec![0u32; 2 * self.random.next(90)];
+        let mut total = 0;
+        let known = respool_known_tokens(
+            start, text.len(), tokens.as_ptr(), tokens.len(), other.as_ptr(), other.len(),
+            spans.as_mut_ptr(), spans.len(), &mut total,
+        );
+        for span in spans[..2 * check(known).max(0) as usize].chunks(2) {
+            assert!(span[0] <= span[1] && span[1] as usize <= other.len());
+        }
         let mut sums = [0.0; 4];
         check(respool_removed_sums(
             whole.as_ptr(), names.as_ptr(), count, lacks.as_ptr(), lacks.len(), true, sums.as_mut_ptr(),
         ));
-        let shares = whole.clone();
-        check(respool_line_rates(shares.as_ptr(), count, 2.0, 0.01, 1.0, whole.as_mut_ptr()));
         let gone: Vec<u8> = (0..count).map(|_| u8::from(self.random.next(9) == 0)).collect();
         let gone_count = if self.random.next(2) == 0 { 0 } else { gone.len() };
         let request = SelectionRequest {
             text: start,
             size: text.len(),
             formats: formats.as_ptr(),
-            whole: whole.as_ptr(),
-            names: names.as_ptr(),
+            whole: LineNeeds { factors: whole.as_ptr(), ratio: 2.0, rate: 0.01, limit: 1.0 },
+            names: LineNeeds { factors: names.as_ptr(), ratio: 1.0, rate: f64::MAX, limit: 0.5 },
             count,
             gone_before: gone.as_ptr(),
             gone_count,

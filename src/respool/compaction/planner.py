@@ -363,7 +363,9 @@ def price_without_risk(
     found: list[PricedOffer] = []
     for offer in offers:
         parts = _parts_of_offer(offer, history)
-        freed = {one for part in parts for one in dependents.get(part, ())}.difference(parts)
+        freed: Collection[int] = ()
+        if dependents:
+            freed = {one for part in parts for one in dependents.get(part, ())}.difference(parts)
         more = offer.saved - sum([edits[one].saved for one in (*parts, *freed) if one in edits])
         value = gain = more * cost if more > 0 and parts else 0.0
         if more > 0 and is_mandatory(offer):

@@ -8,10 +8,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
+from ..cache_scope import scoped_cache
 from ..history.ledger import Ledger
 from ..regex import lazy_compile
 from ..shapes import classify
@@ -83,7 +85,7 @@ MIXED_FEATURES: Final = (
     *("kind", "age", "lines", "taken up", "file", "range", "read again", "edits", "path"),
     *("own lines", "own names", "failed"),
 )
-_MIXED: Final = tuple(map(list(RESULT_FEATURES).index, MIXED_FEATURES))
+_mixed_bins: Final = itemgetter(*map(list(RESULT_FEATURES).index, MIXED_FEATURES))
 _DIFF: Final = RESULT_FEATURES["kind"].index("read diff")
 _PATCHED: Final = 2  # a value of "edits"
 DEFINITION: Final = FORMS.index("definition")
@@ -231,7 +233,7 @@ def result_features(
         int(part.error),
         session.reuse,
     )
-    mixed = tuple([bins[at] for at in _MIXED])
+    mixed = _mixed_bins(bins)
     if owned.mixed != mixed:
         owned.mixed = _shared(mixed)
         owned.version += 1
@@ -318,14 +320,18 @@ def _content_bin(text: str, content: Content | None, owned: ResultState) -> str:
     return known[1]
 
 
+_READ_KINDS: Final = {"code": 0, "page": 1, "diff": 2}
+_RUN_KINDS: Final = {"test": 4, "log": 5, "page": 6}
+
+
 def _kind_bin(part: Part, use: Use, owned: ResultState) -> int:
     failed = part.error and use.content != "test"
     shape = "log" if failed else _content_bin(part.text, use.content, owned)
     match use.kind:
         case "read":
-            return {"code": 0, "page": 1, "diff": 2}.get(shape, 3)
+            return _READ_KINDS.get(shape, 3)
         case "run":
-            return {"test": 4, "log": 5, "page": 6}.get(shape, 7)
+            return _RUN_KINDS.get(shape, 7)
         case "search":
             return 8 if shape == "hits" else 9
         case "write":
@@ -374,7 +380,11 @@ def _range_bin(use: Use) -> int:
 def _path(use: Use) -> int:
     if not use.reads or use.reads[0].part:
         return 0
-    path = use.reads[0].path
+    return _path_bin(use.reads[0].path)
+
+
+@scoped_cache(1_024)
+def _path_bin(path: str) -> int:
     if _TEST.search(path):
         return 2
     return 3 if _PROSE.search(path) else 4 if _SETTINGS.search(path) else 1

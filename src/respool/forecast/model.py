@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
-from ..accelerator import FlatFactors
+from ..accelerator import FlatFactors, ScaledFactors
 from ..edits import (
     OVERWRITTEN,
     SUPERSEDED,
@@ -89,8 +89,8 @@ class Weights(Struct, frozen=True, dict=True):
     def of_result(self, bins: Sequence[int]) -> float:
         """The rate of a result with these bins, before its lines."""
         found = self.rate * prod(map(getitem, self.result, bins))
-        for pair in self.of_results:
-            found *= pair.table[bins[pair.first]][bins[pair.second]]
+        for first, second, table in self._result_pairs:
+            found *= table[bins[first]][bins[second]]
         return found
 
     def of_lines(self, bins: Sequence[int], lines: LineBins) -> array[float]:
@@ -130,6 +130,10 @@ class Weights(Struct, frozen=True, dict=True):
             row = pair.table[bins[pair.first]]
             tables[pair.second] = list(map(mul, tables[pair.second], row))
         return tables
+
+    @cached_property
+    def _result_pairs(self) -> Sequence[tuple[int, int, tuple[WeightTable, ...]]]:
+        return [(pair.first, pair.second, pair.table) for pair in self.of_results]
 
     @cached_property
     def _mixed_features(self) -> Sequence[int]:
@@ -228,11 +232,10 @@ def forecast_lines(known: ResultFeatures, model: ForecastModel | None = None) ->
     """Forecast the need for each line of a result."""
     shares = line_shares(known) if model is None else _compute_shares(known, model)
     whole, names = base_rates(known, model)
-    native = known.mentions
-    if isinstance(native, NativeMentions):
+    if isinstance(known.mentions, NativeMentions):
         return Forecast(
-            native.line_rates(shares.whole, times=_LINE_RATIO, rate=whole, limit=_MAX_RATE),
-            native.line_rates(shares.names, times=_NAME_RATIO, rate=names, limit=_MAX_RATE),
+            ScaledFactors(shares.whole, ratio=_LINE_RATIO, rate=whole, limit=_MAX_RATE),
+            ScaledFactors(shares.names, ratio=_NAME_RATIO, rate=names, limit=_MAX_RATE),
         )
     return Forecast(
         _line_rates(_LINE_RATIO, whole, shares.whole), _line_rates(_NAME_RATIO, names, shares.names)

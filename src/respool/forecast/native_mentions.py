@@ -93,12 +93,6 @@ class NativeMentions(Mentions):
         """The sums of removed lines' factors, as such and for names; the largest of all lines."""
         return self._index.removed_sums(whole, names, missing.lines)
 
-    def line_rates(
-        self, shares: Sequence[float], *, times: float, rate: float, limit: float
-    ) -> array[float]:
-        """For each line, a multiple of its rate, which is at most the limit."""
-        return self._index.line_rates(shares, times=times, rate=rate, limit=limit)
-
     def select_lines(self, words: ResultWords, text: str, **asked: Any) -> Selection | None:
         """Select the lines of a result to keep; None if all stay."""
         with self.lock:

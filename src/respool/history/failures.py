@@ -145,6 +145,7 @@ _NOT_WRITTEN = lazy_compile(
     r"|(?:rejected|denied|cancell?ed|declined) by (?:the )?user",
     re.IGNORECASE,
 )
+_FAILED_WORD = lazy_compile(r"(?<![\w/.])failed(?![\w/.])", re.IGNORECASE)
 _ERROR_RECORD = lazy_compile(r"\{\s{0,8}\"errors?\"", re.IGNORECASE)
 _WRITTEN = lazy_compile(
     r"\b(?:success\w{0,10}|updated|created|edited|written|wrote|applied|replaced|saved|added|done"
@@ -314,9 +315,8 @@ def is_write_refused(text: str) -> bool:
     line = _first_line(text)
     if line[:1] == "{":  # a record: its words do not matter
         return _ERROR_RECORD.match(line) is not None
-    failed_word = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
-    return _NOT_WRITTEN.search(line) is not None or (
-        failed_word is not None and not is_write_confirmed(text)
+    return _says_not_written(line) or (
+        _FAILED_WORD.search(line) is not None and not is_write_confirmed(text)
     )
 
 
@@ -325,7 +325,12 @@ def is_write_confirmed(text: str) -> bool:
     line = _first_line(text)
     if line[:1] == "{":
         return False
-    return _NOT_WRITTEN.search(line) is None and _WRITTEN.search(line) is not None
+    return not _says_not_written(line) and _WRITTEN.search(line) is not None
+
+
+@scoped_cache(512)  # of at most _HEAD_CHARS characters each
+def _says_not_written(line: str) -> bool:
+    return _NOT_WRITTEN.search(line) is not None
 
 
 def _first_line(text: str) -> str:

@@ -181,10 +181,13 @@ _NOTE = "\n<system-reminder>"
 _NOTE_END = "</system-reminder>"
 # Beginnings of the notes that Gemini CLI and qwen-code put below an output.
 _BEGUN = ("Output: ", "Stdout: ", "Command: ")
-_ENDED = lazy_compile(
-    r"(?:\n(?:Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}|Signal: [^\n]{1,20}"
-    r"|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}\s{0,4}\Z"
+_ENDING = (
+    r"(?:Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}|Signal: [^\n]{1,20}"
+    r"|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})"
 )
+_ENDED = lazy_compile(
+    rf"\n{_ENDING}(?:\n{_ENDING}){{0,5}}\s{{0,4}}\Z"
+)  # a line break is found fast
 _SEARCHED_CHARS = 1_000  # characters before the end that may hold such a note
 _MAX_FRAME_LINES = 2_000  # characters of a head or a note that stay unchanged
 

@@ -38,6 +38,7 @@ _CLOSED = lazy_compile(
     r"|\[(?:Current working directory|Python interpreter): [^\n]{1,500}\]"
     r"|Command exited with code -?\d{1,10})){1,4}\s{0,4}\Z"
 )
+_MAX_BLANK_CHARS: Final = 4  # after such an outcome
 # Outcome around it: Gemini CLI and qwen-code, mini-swe-agent.
 _OPENED = lazy_compile(
     r"(?:Command: (?:[^\n]*+\n)+?Directory: [^\n]*+\n)?(?:Output|Stdout): "
@@ -177,7 +178,8 @@ def _strip_notes(text: str) -> str:
         return text
     shown = _SHOWN.match(text)
     start, end = shown.end() if shown else 0, len(text) - len(split_frame(text).note)
-    below = _BELOW.search(text, max(start, end - _HEAD_CHARS), end)
+    is_noted = _ends_with(text, end, ">])")
+    below = _BELOW.search(text, max(start, end - _HEAD_CHARS), end) if is_noted else None
     return text[start : below.start() if below else end]
 
 
@@ -195,6 +197,8 @@ def _parse_json_result(text: str) -> _ParsedResult | None:
 def _parse_enclosed_result(text: str) -> _ParsedResult | None:
     """Parse an output above or between lines that report its outcome."""
     opened = _OPENED.match(text)
+    if opened is None and not _ends_with(text, len(text), ">]"):
+        return None
     closed = (_NOTED if opened else _CLOSED).search(text, max(0, len(text) - _TAIL_CHARS))
     if closed is None:
         return None
@@ -203,6 +207,12 @@ def _parse_enclosed_result(text: str) -> _ParsedResult | None:
         return None
     start = 0 if opened is None else min(opened.end(), closed.start())
     return _ParsedResult(text[start : closed.start()], _status(ended))
+
+
+def _ends_with(text: str, end: int, signs: str) -> bool:
+    """Check whether a text ends with a digit or one of these signs, blanks aside."""
+    last = text[max(0, end - _MAX_BLANK_CHARS - 1) : end].rstrip()[-1:]
+    return last in signs or last.isdecimal() if last else False
 
 
 def _parse_framed_result(text: str) -> _ParsedResult:
