@@ -16,6 +16,7 @@ INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quie
 INSTALL := $(INSTALL_INTO) $(PY)
 # Other proxies, each in an environment of its own.
 PEERS := $(VENV)/peers
+PROXY_PEERS := headroom litellm llmtrim
 # Agent frameworks, in sets that fit into one environment.
 FRAMEWORKS := $(VENV)/frameworks
 FRAMEWORK_SETS := httpx2 httpx mcp1 litellm
@@ -85,8 +86,9 @@ batch: $(VENV)/batch/.installed ## corpora on Ray, and in object storage
 bench: $(VENV)/.dev ## time and memory, as ratios
 	$(PYTEST) -m bench -s bench
 
-bench-proxy: $(VENV)/.dev $(PEERS)/headroom/.installed $(PEERS)/litellm/.installed ## what the proxy costs, beside none and beside others
+bench-proxy: $(VENV)/.dev $(PROXY_PEERS:%=$(PEERS)/%/.installed) ## what the proxy costs, beside none and beside others
 	$(PY) -m bench.proxy --memory --peers $(PEERS)
+	$(PY) -m bench.library_peers --peers $(PEERS)
 
 report: $(VENV)/.dev $(PEERS)/headroom/.installed ## false drops and cost, with intervals (CORPUS=path); writes results and README
 	@test -d "$(CORPUS)" || { \

@@ -4,10 +4,11 @@
                           [--peers FOLDER] [--cpu] [--think SECONDS]
 
 The other ways are no proxy, a bare pass-through on the same server and, where FOLDER has their
-environments, the proxies of others. Everything runs in one go and alternates, so that ratios hold
-on a noisy machine. CPU time per request is that of the server's process: other work on the machine
-disturbs it least. With --think, 16 agents also ask in turn with a pause, and the latest responses
-are shown: what an agent waits for.
+environments, the proxies of others. respool runs without the accelerator, and again with it where
+that is installed. Everything runs in one go and alternates, so that ratios hold on a noisy machine.
+CPU time per request is that of the server's process: other work on the machine disturbs it least.
+With --think, 16 agents also ask in turn with a pause, and the latest responses are shown: what an
+agent waits for.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from bench.proxy_load import (
 )
 from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
 from bench.proxy_upstream import upstream
+from respool.accelerator import VARIABLE, accelerator
 from respool.proxy.app import App
 from respool.proxy.server_options import ServerOptions, upstreams_of
 
@@ -52,7 +54,7 @@ CPU_REQUESTS = (1_500, 160)  # small and large ones of a round
 WAITS = 960  # requests of agents that think
 ROUNDS = 3
 AGENTS = 16
-BARE, RESPOOL = "bare, {}", "respool"
+BARE, RESPOOL, ACCELERATED = "bare, {}", "respool", "respool, accelerated"
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -86,14 +88,15 @@ def run_uvicorn(port: Connection, upstream_port: int) -> None:
     asyncio.run(serve())
 
 
-def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
+def run_compacting(port: Connection, upstream_port: int, folder: str, native: str = "off") -> None:
     """Run respool with its defaults: compaction and a store."""
     from respool.proxy.app import build_app
     from respool.proxy.log import log_nothing
     from respool.proxy.server import serving
     from respool.proxy.server_options import CompactionOptions
 
-    os.environ["RESPOOL_STORE"] = f"{folder}/respool.db"
+    os.environ["RESPOOL_STORE"] = f"{folder}/respool-{native}.db"
+    os.environ[VARIABLE] = native
 
     async def serve() -> None:
         app = build_app(_config(upstream_port), CompactionOptions(), log_nothing)
@@ -301,11 +304,14 @@ def _ways(
     none = stack.enter_context(running("no proxy", run_upstream))
     to = none.port
     bare = [stack.enter_context(running(BARE.format(name), SERVERS[name], to)) for name in servers]
-    respool = stack.enter_context(running(RESPOOL, run_compacting, to, f"{folder}"))
+    respool = [stack.enter_context(running(RESPOOL, run_compacting, to, f"{folder}"))]
+    if accelerator().library is not None:
+        fast = running(ACCELERATED, run_compacting, to, f"{folder}", "on")
+        respool.append(stack.enter_context(fast))
     if environments is None:
-        return [none, *bare, respool]
+        return [none, *bare, *respool]
     peers = (peering(peer, environments, to, folder) for peer in proxy_peers.PEERS)
-    return [none, *bare, respool, *(stack.enter_context(peer) for peer in peers)]
+    return [none, *bare, *respool, *(stack.enter_context(peer) for peer in peers)]
 
 
 if __name__ == "__main__":

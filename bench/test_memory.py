@@ -57,7 +57,7 @@ for number in range(ROUNDS):
         edited += bool(out.report.edits)
     gc.collect()
     found.append(resident())
-assert edited >= 1_000  # so many of them went out with edits
+assert edited >= 400  # so many of them went out with edits
 print(*found)
 """
 WARM = 16  # rounds until the memo is as full as it gets

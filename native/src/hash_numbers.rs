@@ -4,12 +4,27 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
 pub const UNNUMBERED: u32 = 0;
+const FIRST_ITEMS: usize = 64; // of a vector
 const FIRST_SLOTS: usize = 1 << 10; // always a power of two
+const SMALL: usize = 1 << 15; // slots up to which fewer resizes matter more than memory
 const MAX_NUMBERS: usize = 1 << 31;
 
 /// Too much was indexed for numbers of 32 bits.
 #[derive(Debug)]
 pub struct Full;
+
+/// Append to a vector that is kept for long: its capacity grows by an eighth, and not by its double.
+pub fn push<T>(values: &mut Vec<T>, value: T) {
+    reserve(values, 1);
+    values.push(value);
+}
+
+/// Reserve room for more values, as `push` does.
+pub fn reserve<T>(values: &mut Vec<T>, more: usize) {
+    if values.capacity() - values.len() < more {
+        values.reserve_exact(more.max(values.len() / 8).max(FIRST_ITEMS));
+    }
+}
 
 /// Open addressing: a slot holds a number and is found by the last bits of its hash.
 pub struct HashNumbers {
@@ -72,7 +87,7 @@ impl HashNumbers {
             return Err(Full);
         }
         let number = self.keys.len() as u32;
-        self.keys.push(key);
+        push(&mut self.keys, key);
         self.slots[at] = number;
         if 5 * self.keys.len() > 3 * self.slots.len() {
             self.grow();
@@ -81,7 +96,8 @@ impl HashNumbers {
     }
 
     fn grow(&mut self) {
-        self.slots = vec![0; 4 * self.slots.len()];
+        let more = if self.slots.len() < SMALL { 4 } else { 2 };
+        self.slots = vec![0; more * self.slots.len()];
         for number in 1..self.keys.len() {
             let at = self.slot_of(self.keys[number]);
             self.slots[at] = number as u32;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::fast_hash::{FastMap, FastSet};
-use crate::hash_numbers::{Full, HashNumbers, UNNUMBERED};
+use crate::hash_numbers::{push, reserve, Full, HashNumbers, UNNUMBERED};
 use crate::identifiers::{
     all_candidates, candidates, for_each_file, for_each_identifier, is_timing, sort_of, WHOLE,
 };
@@ -28,6 +28,10 @@ pub const CODES: usize = 6480;
 const SHOWN: [u8; 5] = [0, 0, 1, 2, 2];
 /// Python: `features.ONLY_HERE`.
 const ONLY_HERE: usize = 3;
+
+/// The sort of a word, and the flag beside it.
+const SORT: u8 = 3;
+const HAS_EVENT: u8 = 4;
 
 /// Kinds of texts that are numbered apart.
 const OF_NAME: u8 = 0;
@@ -82,10 +86,10 @@ pub struct Index {
     home: Vec<i32>,      // first line of the newest result with the word
     mentioned: Vec<i32>, // last unit in which a call or message mentioned it
     count: Vec<u8>,
-    sorts: Vec<u8>,
+    sorts: Vec<u8>, // with a flag for words in `last_event`
     sizes: Vec<u16>,
-    last_event: Vec<u32>, // the last event of the word, from 1 on
-    times: Vec<u32>,      // scratch: occurrences in one result
+    last_event: FastMap<u32, u32>, // the last event of a word, from 1 on; few words have one
+    times: Vec<u8>,       // scratch: occurrences in one result, saturating
     // By line.
     starts: Vec<u32>, // plus one at the end
     changed: Vec<u8>,
@@ -107,7 +111,7 @@ impl Index {
             count: vec![0],
             sorts: vec![WHOLE],
             sizes: vec![0],
-            last_event: vec![0],
+            last_event: FastMap::default(),
             times: vec![0],
             starts: vec![0],
             changed: Vec::new(),
@@ -123,7 +127,7 @@ impl Index {
 
     /// Bytes in memory, with spare capacity.
     pub fn size_bytes(&self) -> usize {
-        let of_words = self.home.capacity() * 8 + self.last_event.capacity() * 8;
+        let of_words = self.home.capacity() * 8 + self.times.capacity() + self.last_event.capacity() * 9;
         let of_words = of_words + self.count.capacity() * 2 + self.sizes.capacity() * 2;
         let of_lines = self.starts.capacity() * 4 + self.changed.capacity() * 3;
         let of_lines = of_lines + self.codes.capacity() * 2 + self.words.capacity() * 4;
@@ -181,13 +185,12 @@ impl Index {
     }
 
     fn add_word(&mut self, sort: u8, size: u16) {
-        self.home.push(-1);
-        self.mentioned.push(-1);
-        self.count.push(0);
-        self.sorts.push(sort);
-        self.sizes.push(size);
-        self.last_event.push(0);
-        self.times.push(0);
+        push(&mut self.home, -1);
+        push(&mut self.mentioned, -1);
+        push(&mut self.count, 0);
+        push(&mut self.sorts, sort);
+        push(&mut self.sizes, size);
+        push(&mut self.times, 0);
     }
 
     /// Python: `Mentions._words_of`; the words go to the end of `found`.
@@ -253,11 +256,12 @@ impl Index {
     /// Python: the body of `WordIndex.add`; `first` is the first line of its result.
     fn add_line(&mut self, words: &[u32], first: i32) {
         let line = self.codes.len() as i32;
-        self.changed.push(0);
-        self.codes.push(0);
-        self.used.push(0);
+        push(&mut self.changed, 0);
+        push(&mut self.codes, 0);
+        push(&mut self.used, 0);
+        reserve(&mut self.words, words.len());
         self.words.extend_from_slice(words);
-        self.starts.push(self.words.len() as u32);
+        push(&mut self.starts, self.words.len() as u32);
         for &word in words {
             let before = self.home[word as usize];
             if before < 0 {
@@ -267,7 +271,7 @@ impl Index {
                 self.move_word(word as usize, line);
             }
         }
-        self.shown.push(SHOWN[self.count[words[0] as usize] as usize]);
+        push(&mut self.shown, SHOWN[self.count[words[0] as usize] as usize]);
     }
 
     /// Python: `WordIndex._move`.
@@ -286,7 +290,8 @@ impl Index {
 
     fn add_event(&mut self, word: usize) {
         self.events = self.events.saturating_add(1);
-        self.last_event[word] = self.events;
+        self.sorts[word] |= HAS_EVENT;
+        self.last_event.insert(word as u32, self.events);
     }
 
     // --- calls and messages --------------------------------------------------------------------
@@ -318,7 +323,7 @@ impl Index {
     /// Python: `WordIndex.mention`.
     fn mention(&mut self, word: usize, unit: i32) {
         if self.mentioned[word] < 0 && self.home[word] >= 0 {
-            if self.count[word] <= MAX_RARE_COUNT || self.sorts[word] == WHOLE {
+            if self.count[word] <= MAX_RARE_COUNT || self.sorts[word] & SORT == WHOLE {
                 self.add_event(word);
             } else {
                 self.changed[self.home[word] as usize] = 1;
@@ -386,7 +391,11 @@ impl Index {
     fn flag_changed(&mut self, lines: std::ops::Range<usize>, seen: u32) {
         for line in lines {
             let words = self.starts[line] as usize..self.starts[line + 1] as usize;
-            if self.words[words].iter().any(|&word| self.last_event[word as usize] > seen) {
+            let is_later = |&word: &u32| {
+                self.sorts[word as usize] & HAS_EVENT != 0
+                    && self.last_event.get(&word).is_some_and(|&event| event > seen)
+            };
+            if self.words[words].iter().any(is_later) {
                 self.changed[line] = 1;
             }
         }
@@ -396,7 +405,8 @@ impl Index {
     fn encode_changed(&mut self, lines: std::ops::Range<usize>) -> bool {
         let all = self.starts[lines.start] as usize..self.starts[lines.end] as usize;
         for at in all.clone() {
-            self.times[self.words[at] as usize] += 1;
+            let times = &mut self.times[self.words[at] as usize];
+            *times = times.saturating_add(1);
         }
         let mut is_changed = false;
         for line in lines {
@@ -430,7 +440,7 @@ impl Index {
             if self.mentioned[word] >= 0 {
                 mentions += u32::from(self.count[word] <= MAX_RARE_COUNT);
             } else if self.home[word] == place {
-                names[self.sorts[word] as usize & 3] += 1;
+                names[(self.sorts[word] & SORT) as usize] += 1;
                 repeated = self.times[word].max(repeated);
             }
         }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::hash_numbers::{Full, HashNumbers, UNNUMBERED};
+use crate::hash_numbers::{push, Full, HashNumbers, UNNUMBERED};
 use crate::text::{char_count, lines, unnumbered};
 
 const MIN_LINE_CHARS: u32 = 8; // shorter lines occur everywhere
@@ -103,7 +103,7 @@ impl LineIndex {
             let (bare, number) = parse_line(line);
             let (key, is_new) = self.numbers.number_of(self.numbers.hash(bare, 0))?;
             if is_new {
-                self.first.push(NOWHERE);
+                push(&mut self.first, NOWHERE);
             }
             found.push(Line { bare: key, number, chars: count_u32(bare) });
         }
@@ -125,6 +125,7 @@ impl LineIndex {
         }
         self.stored += found.len();
         let is_complete = indexed.len() <= room;
+        found.shrink_to_fit();
         self.parts.insert(position, IndexedPart { lines: found, places: None, is_complete });
         Ok(())
     }

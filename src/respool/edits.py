@@ -161,12 +161,13 @@ def exchange_closure(transcript: ReadOnlyTranscript, exchange: int) -> tuple[int
 
 def result_with_media(transcript: ReadOnlyTranscript, result: int) -> list[int]:
     """A result and the images and documents inside it."""
-    ref = transcript.parts[result].ref
-    depth = len(ref.path)
+    parts = transcript.parts
+    row, path = parts[result].ref.row, parts[result].ref.path
+    depth = len(path)
     found = [result]
-    for position in range(result + 1, len(transcript.parts)):
-        inner = transcript.parts[position].ref
-        if inner.row != ref.row or inner.path[:depth] != ref.path:
+    for position in range(result + 1, len(parts)):
+        inner = parts[position].ref
+        if inner.row != row or inner.path[:depth] != path:
             break
         found.append(position)
     return found

@@ -54,7 +54,7 @@ from .plugins import pass_token
 from .policy import Policy
 from .pricing import BREAKPOINT_USAGES, BreakpointUsage, CacheTerms, rates_for, terms_for
 from .providers.attachments import attachment_of
-from .providers.base import Repair, Step, split_steps
+from .providers.base import Repair, Step, read_steps, split_steps
 from .providers.bound_reasoning import binding_of
 from .providers.cache_breakpoints import client_breakpoints, client_breakpoints_so_far
 from .providers.registry import PROVIDERS
@@ -63,7 +63,7 @@ from .providers.tool_definitions import definition_tokens, tool_definitions, wit
 from .report import Report, TokenCounts
 from .tokens import counter_for, fast_counter, part_tokens
 from .wire.base import FORMATS, Fields, FormatName, NewMessage, Piece, RequestBody, SourceRun
-from .wire.body import read_body
+from .wire.body import by_bytes, read_body
 from .wire.detect import detect_format
 from .wire.json import JSON, compact_json
 from .wire.layout import LazyFields, cached_on_fields
@@ -400,7 +400,7 @@ def _fold_anew(body: RequestBody, context: Context, trace: bool) -> State:
     """Fold over the whole history."""
     state = _initial_state(context)
     state.evaluation.trace = [] if trace else None
-    for step in _steps_from(body, context, 0):
+    for step in read_steps(context.codec, body, 0):
         fold_step(state, step, _step_identities(body, step), context)
     return state
 
@@ -409,12 +409,12 @@ def _fold_from_memo(body: RequestBody, context: Context, memo: Memo) -> State:
     """Fold on from the longest known prefix, and remember the last two states."""
     keys = prefix_keys(body, context)
     state, known = _resume(memo, keys, body, context)
-    for step in _steps_from(body, context, state.prefix.messages):
+    for step in read_steps(context.codec, body, state.prefix.messages):
         if step.at and step.at + len(step.messages) == len(body):
             known = _remember(memo, keys[step.at], state, known)
         fold_step(state, step, _step_identities(body, step), context)
     if len(body) and not context.codec.is_model_made(body.message(len(body) - 1)):
-        _remember(memo, keys[-1], state, known, shares_results=True)
+        _remember(memo, keys[-1], state, known, is_last=True)
     return state
 
 
@@ -554,16 +554,12 @@ def _resume(
 
 
 def _remember(
-    memo: Memo, key: bytes, state: State, parent: bytes | None, *, shares_results: bool = False
+    memo: Memo, key: bytes, state: State, parent: bytes | None, *, is_last: bool = False
 ) -> bytes:
     if key != parent:
         share_pending(state)
-        kept = state.copy()
-        if shares_results:  # so that what is encoded and counted next is remembered too
-            kept.rendered.encoded = state.rendered.encoded
-            kept.rendered.encoded_at_end = state.rendered.encoded_at_end
-            kept.tokens.exact = state.tokens.exact
-        memo.put(key, kept, parent)
+        # At the end nothing extends it, and what is encoded and counted next is remembered too.
+        memo.put(key, state.share() if is_last else state.copy(), parent)
     return key
 
 
@@ -601,7 +597,8 @@ def project_request(folded: FoldedRequest, request: Any) -> ProjectedRequest:
         projection = bytearray(projection)
     if not _should_define_tools(folded):
         projection = without_definitions(projection, folded.context.codec.name)
-    return ProjectedRequest(projection, pieces, rendered, repairs)
+    folded.body.forget()
+    return ProjectedRequest(projection, list(map(by_bytes, pieces)), rendered, repairs)
 
 
 def build_compaction(folded: FoldedRequest, request: Any) -> Compaction[Any]:

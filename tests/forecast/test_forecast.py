@@ -642,3 +642,20 @@ class TestLongLines:
     def test_kept_parts_of_a_line_stay_on_it(self):
         split = SplitText(self.members)
         assert "\n" not in "".join(split.slice(2, 9))
+
+
+def test_what_is_released_is_computed_again() -> None:
+    text = "\n".join(f"def weave_{at}(warp_{at}):" for at in range(30))
+    history = history_of(reads("a.py", text), runs("grep weave_3 a.py", "weave_3"))
+    mentions = history.mentions
+    (first, words), *_ = mentions.results.items()
+    owned, _ = mentions.owned(words)
+    before = mentions.codes_of(words), mentions.missing(words, text, "weave_1").lines
+    mentions.recent.store(words.number, owned.version, "of the first state", words.lines)
+    mentions.release([first, 10_000])
+    assert not mentions._owned.keys() & {words.number}
+    again, changed = mentions.owned(words)
+    assert changed
+    assert again is not owned
+    assert mentions.recent.get(words.number, again.version) is None
+    assert (mentions.codes_of(words), mentions.missing(words, text, "weave_1").lines) == before

@@ -168,6 +168,18 @@ def test_copies_repeats_and_outcomes() -> None:
     assert [one.failed for one in ledger.outcomes(ledger.uses[2], end + 1)] == [True, False]
 
 
+def test_the_last_outcome_is_the_last_of_all() -> None:
+    story = Story()
+    for number in range(12):
+        name = ("make", "test", "lint")[number % 3]
+        story.add("go", "x" * 100, command=name, error=number % 2 == 0)
+    ledger = story.ledger
+    for use in ledger.uses:
+        for until in range(len(ledger.uses) + 2):
+            before = ledger.outcomes(use, until)
+            assert ledger.last_outcome(use, until) == (before[-1] if before else None)
+
+
 def test_only_who_stands_at_the_end_may_write_on() -> None:
     story = Story()
     story.add("look", path="a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -534,5 +535,30 @@ def test_what_is_passed_through_is_not_called_unreadable(tmp_path: Path):
         assert (through.sent, through.fallback) == ("untouched", "passed-through")
         assert through.why == "The provider holds the history (previous_response_id)."
         assert (unread.sent, unread.fallback, unread.why) == ("untouched", "unreadable", "")
+
+    drive(tmp_path, act)
+
+
+def test_a_request_leaves_no_garbage_that_waits_for_the_collector(tmp_path: Path):
+    """Cycles would hold bodies and responses until so many objects have gathered."""
+
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        await one.records(1)
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for steps in (3, 4, 5, 5, 5):
+                await one.ask("anthropic", steps)
+            await one.records(6)
+            gc.collect()
+            left = {type(found).__qualname__ for found in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        assert not left & {"Downstream", "ResponseReader", "InFlight", "BytesBody", "State"}
+        assert "RequestResponseCycle" not in left
 
     drive(tmp_path, act)

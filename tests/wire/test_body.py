@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respool.engine import complete_fields, fold_request
+import respool
+from respool.engine import build_compaction, complete_fields, fold_request
 from respool.errors import PassedThrough, UnreadableRequest
 from respool.facts import Facts
 from respool.policy import Policy
 from respool.wire.base import NewMessage, SourceRun
-from respool.wire.body import read_body
+from respool.wire.body import BytesBody, read_body
+from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json
 
 EPHEMERAL = {"type": "ephemeral"}
@@ -355,3 +357,32 @@ def test_a_name_that_is_no_text_is_refused_in_words() -> None:
     raw = b'{"messages": [{"role": "user", "content": "x"}], "tools\x80": []}'
     with pytest.raises(UnreadableRequest, match="not valid UTF-8"):
         read_body(raw)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_forgotten_messages_are_decoded_again(style: str) -> None:
+    body = read_body(written(REQUEST, style))
+    before = [body.message(at) for at in range(len(body))]
+    keys = [bytes(one) for one in body.identities()]
+    body.forget(0, 2)
+    assert body.message(0) is not before[0]
+    assert body.message(2) is before[2]
+    body.forget()
+    assert [body.message(at) for at in range(len(body))] == before
+    assert [bytes(one) for one in body.identities()] == keys
+
+
+def test_a_fold_holds_no_decoded_message_but_the_last() -> None:
+    """What a projection edits is decoded again, and its other blocks keep their bytes."""
+    body = long_history()
+    out = respool.compact(body, policy=Policy(eager=True))
+    assert out.report.edits
+    folded = fold_request(body, format=None, policy=Policy(eager=True), facts=Facts(), memo=None)
+    assert isinstance(folded.body, BytesBody)
+    assert set(folded.body._decoded) <= set(range(len(folded.body) - 3, len(folded.body)))
+    assert build_compaction(folded, body).request == out.request
+    assert set(folded.body._decoded) <= {len(folded.body) - 1}
+
+
+def long_history() -> bytes:
+    return msgspec.json.encode(long_session("anthropic", 12, result=20_000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from msgspec.structs import replace
@@ -131,6 +131,7 @@ def _run_evaluation(view: View, *, free: bool) -> None:
     state.recount_advice(plan.freed, context.counter)
     gone = set(state.edits.claimed) if context.binding.is_bound else ()
     changed = _take_offers(plan.taken, view)
+    state.analysis.mentions.release(_removed_parts(plan.taken, state))
     lost = _drop_bound_reasoning(view, plan, gone)
     state.evaluation.epochs += changed or lost
     _advance_cursors(view)
@@ -257,6 +258,14 @@ def _take_offers(taken: Sequence[Offer], view: View) -> bool:
             first = touched_parts(offer.edit, state.transcript)[0]
             state.edits.dependencies[first] = offer.depends_on
     return len(taken) > 0
+
+
+def _removed_parts(taken: Iterable[Offer], state: State) -> Iterator[int]:
+    """The parts of which these offers leave nothing."""
+    for offer in taken:
+        for edit in offer.edits:
+            if not isinstance(edit, Replace):
+                yield from touched_parts(edit, state.transcript)
 
 
 # --- analysis of new calls ---------------------------------------------------------------------

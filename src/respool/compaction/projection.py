@@ -36,7 +36,7 @@ def row_changes(state: State) -> dict[int, RowChanges]:
         changes = group_changes(state)
         outgoing.variable_rows = frozenset(_find_variable_rows(changes, state.transcript.parts))
         outgoing.rows_before_removed = frozenset(
-            row - 1 for row, one in changes.items() if one.removed
+            {row - 1 for row, one in changes.items() if one.removed}  # a copy of a set is smaller
         )
         outgoing.changes = changes
     return outgoing.changes
@@ -323,7 +323,7 @@ class _Projector:
         untouched = {
             at for one in pieces if isinstance(one, SourceRun) for at in range(one.start, one.stop)
         }
-        changed_sources = frozenset(range(end)) - untouched
+        changed_sources = frozenset(set(range(end)) - untouched)
         if self._breakpoint_rows.isdisjoint(changed_sources) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
             state.rendered.shared.settled = SettledRows(
@@ -495,12 +495,18 @@ class _Projector:
         if message is None:
             if remember:
                 self._row_cache(row)[row] = _REMOVED_ROW
+                if source is not None and row not in self._repaired:
+                    self._body.forget(source, source + 1)
             return None
         if source is not None and message is self._body.message(source):
             return self._source_run(row)
         encoded = self._body.encode(source, message)
         if remember and encoded is not None:
             self._row_cache(row)[row] = encoded
+            if source is not None and row not in self._repaired and row not in self._end_rows:
+                self._cached_rows[source] = row  # from here it can be rebuilt
+                self._body.forget(source, source + 1)
+                message = None
         return NewMessage(source, message, encoded)
 
     def _append(self, pieces: list[Piece], piece: Piece, *, seam: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -33,6 +33,7 @@ from .line_codes import (
 )
 from .mentions import Mentions
 
+_T = TypeVar("_T")
 Bins = tuple[int, ...]
 
 AGES: Final = ("0", "1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+")  # in requests
@@ -234,7 +235,7 @@ def result_features(
     )
     mixed = _mixed_bins(bins)
     if owned.mixed != mixed:
-        owned.mixed = mixed
+        owned.mixed = _shared(mixed)
         owned.version += 1
     return ResultFeatures(words, bins, owned, mentions)
 
@@ -251,10 +252,10 @@ def _current_state(words: ResultWords, mentions: Mentions) -> ResultState:
     owned, changed = mentions.owned(words)
     stamp = mentions.stamp_of(words)
     if changed:
-        owned.unique_bins = mentions.unique_bins_of(words)
+        owned.unique_bins = _shared(mentions.unique_bins_of(words))
     if changed or owned.stamp != stamp:
         owned.version += 1
-        owned.stamp = stamp
+        owned.stamp = _shared(stamp)
     return owned
 
 
@@ -272,6 +273,12 @@ def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
         mentioned=mentioned,
         discussed=talked,
     )
+
+
+@lru_cache(maxsize=4_096)
+def _shared(value: _T) -> _T:
+    """One tuple for all results with these values: most have those of others."""
+    return value
 
 
 @lru_cache(maxsize=1_024)
@@ -309,7 +316,7 @@ def _content_bin(text: str, content: Content | None, owned: ResultState) -> str:
     """The content kind of a result, computed once."""
     known = owned.shape
     if known is None or known[0] != content:
-        known = owned.shape = content, classify(text, content)
+        known = owned.shape = _shared((content, classify(text, content)))
     return known[1]
 
 

@@ -70,7 +70,7 @@ _MAX_SIZE: Final = 60_000  # characters of a word; longer ones are never checked
 _MAX_CACHED_LINES: Final = 30_000  # lines
 LINE_REMOVED, NAME_REMOVED = 1, 2  # missing from a shorter text
 _WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
-_MAX_TEXTS: Final = 5  # replacement texts stored per result
+_MAX_TEXTS: Final = 4  # replacement texts stored per result
 
 
 def unique_bins(codes: Sequence[int]) -> tuple[int, int]:
@@ -356,6 +356,9 @@ class ResultState(Struct, gc=False):
 
     def store(self, missing: RemovedLines) -> RemovedLines:
         """Store the lines that a text lacks; drop the least recently used entry."""
+        for one in self.texts:
+            if one.lines == missing.lines:  # many texts lack all lines
+                missing.lines = one.lines
         self._put_first(missing)
         return missing
 
@@ -389,3 +392,8 @@ class LineCache:
                 self._found.clear()
                 self._lines = lines
         self._found[number] = version, found
+
+    def forget(self, number: int, lines: int) -> None:
+        """Let go of the value for a result with this many lines."""
+        if self._found.pop(number, None) is not None:
+            self._lines -= lines

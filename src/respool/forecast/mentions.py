@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from threading import RLock
@@ -194,6 +194,13 @@ class Mentions:
             changed = index.refresh(words, found.seen_events)
         found.seen_events = len(index.events)
         return found, changed
+
+    def release(self, positions: Iterable[int]) -> None:
+        """Let go of what is cached of results at these positions: they were taken out."""
+        with self.lock:
+            for words in filter(None, map(self.results.get, positions)):
+                self._owned.pop(words.number, None)
+                self.recent.forget(words.number, words.lines)
 
     def missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
         """The lines of a result, and the names, that a replacement `text` lacks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..accelerator import FlatFactors, IndexedState, Selection, accelerator
@@ -31,6 +31,13 @@ class NativeMentions(Mentions):
         with self.lock:
             held = self._index.size_bytes
         return held + self.recent.size_bytes + self._bytes_remembered(self._lines)
+
+    def release(self, positions: Iterable[int]) -> None:
+        """Let go of what is cached of results at these positions: they were taken out."""
+        taken = list(positions)
+        super().release(taken)
+        for words in filter(None, map(self.results.get, taken)):
+            self._states.pop(words.number, None)
 
     def last_mention(self, path: str) -> int:
         """The last unit in which a call or message named a file, by path or name; -1 if none."""

@@ -46,6 +46,7 @@ class CallStatus(Struct, frozen=True, gc=False):
 
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 
 
 class ListPrefix(Sequence[_T]):
@@ -193,13 +194,13 @@ class Ledger:
             self._file(span.path).add(FileEvent(ordinal, span, False))
         for span in use.writes:
             self._note_write(ordinal, span, use.replaces)
-        self._calls.setdefault((call.name, use.key), []).append(ordinal)
+        _append(self._calls, (call.name, use.key), ordinal)
         if result is not None:
             text = strip_advice(result.text)
             if len(text) >= MIN_TEXT_CHARS:
-                self._texts.setdefault(text_hash(text), []).append(ordinal)
+                _append(self._texts, text_hash(text), ordinal)
             outcome = CallStatus(ordinal, is_failed_call(text, result.error, use.outcome_kind))
-            self._outcomes.setdefault(_operation_key(use), []).append(outcome)
+            _append(self._outcomes, _operation_key(use), outcome)
 
     def _note_write(self, ordinal: int, span: Span, replaces: bool) -> None:
         self._file(span.path).add(FileEvent(ordinal, span, True, replaces))
@@ -291,6 +292,24 @@ class Ledger:
         """The outcomes of calls of this operation on this target before `until`, in order."""
         found = self._outcomes.get(_operation_key(use), [])
         return ListPrefix(found, bisect_left(found, until, key=_ordinal))
+
+    def last_outcome(self, use: Use, until: int) -> CallStatus | None:
+        """The last of these outcomes."""
+        found = self._outcomes.get(_operation_key(use))
+        if not found or found[0].ordinal >= until:
+            return None
+        if found[-1].ordinal < until:
+            return found[-1]
+        return found[bisect_left(found, until, key=_ordinal) - 1]
+
+
+def _append(lists: dict[_K, list[_T]], key: _K, value: _T) -> None:
+    """Append to the list of a key; most stay at one value, for which no room is left."""
+    known = lists.get(key)
+    if known is None:
+        lists[key] = [value]
+    else:
+        known.append(value)
 
 
 _NO_HISTORY: Final = _FileHistory()  # of a path without accesses

@@ -81,12 +81,13 @@ def fold_offers(view: View, tiers: FoldThresholds) -> Iterator[Offer]:
         span=(first, old),
         wanted=wanted,
     )
-    groups, gained = search.grow(ProtectionWaiver())
+    waived_nothing = ProtectionWaiver()
+    groups, gained = search.grow(waived_nothing)
     if (
         tiers.budget is not None
         and view.projected_tokens - gained > tiers.waiver_ratio * tiers.budget
     ):
-        groups, _ = search.grow(ProtectionWaiver(reads=True))
+        groups, _ = search.grow(replace(waived_nothing, reads=True))
     for group in _merge_groups(groups, tiers.max_summaries):
         if (
             group.new
@@ -289,6 +290,7 @@ class ProtectionWaiver(Struct, frozen=True):
     """Protections that are waived."""
 
     reads: bool = False  # of latest reads of files edited since, and of refetched results
+    foldable: set[int] = set()  # exchanges found that may fold, also with more waived
 
 
 def _with_leftovers(view: View, group: FoldGroup, waiver: ProtectionWaiver) -> FoldGroup:
@@ -349,13 +351,20 @@ def _foldable_exchanges(view: View, unit: Unit, waiver: ProtectionWaiver) -> lis
 
 
 def _can_fold(view: View, ordinal: int, waiver: ProtectionWaiver) -> bool:
+    if ordinal in waiver.foldable:
+        return True
     exchange = view.transcript.exchanges[ordinal]
     if exchange.result is None or exchange.server or _is_summarized(view, ordinal):
         return False
-    parts = exchange_closure(view.transcript, ordinal)
-    if not all(_can_remove(view, part, waiver) for part in parts):
+    if not _can_remove(view, exchange.call, waiver):
+        return False  # most were removed before
+    _, *others = exchange_closure(view.transcript, ordinal)
+    if not all(_can_remove(view, part, waiver) for part in others):
         return False
-    return find_marker(view.transcript.parts[exchange.result].text) is None
+    if find_marker(view.transcript.parts[exchange.result].text) is not None:
+        return False
+    waiver.foldable.add(ordinal)
+    return True
 
 
 def _can_remove(view: View, position: int, waiver: ProtectionWaiver) -> bool:
@@ -401,6 +410,8 @@ def _without_dependencies(
     view: View, batch: Sequence[int], beside: Sequence[int] = ()
 ) -> tuple[int, ...]:
     """The batch without exchanges that an edit outside it, and outside `beside`, depends on."""
+    if not view.dependencies:
+        return tuple(batch)
     exchanges = view.transcript.exchanges
     closures = [exchange_closure(view.transcript, ordinal) for ordinal in batch]
     own = frozenset(chain.from_iterable(closures))

@@ -183,8 +183,7 @@ class Protections:
         result = self._history.parts[exchange.result]
         if len(result.text) > MAX_OPEN_ERROR_CHARS:
             return None
-        ended = self._ledger.outcomes(use, self._until)
-        last = ended[-1] if ended else None
+        last = self._ledger.last_outcome(use, self._until)
         is_open = last is not None and last.failed and last.ordinal == exchange.ordinal
         return "open error" if is_open else None
 

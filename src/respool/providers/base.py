@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..model_names import Version
 from ..transcript import Part
-from ..wire.base import Fields, FormatName, WireFormat
+from ..wire.base import Fields, FormatName, RequestBody, WireFormat
 from ..wire.json import JSON, Object, compact_json, decode_container, get
 from ..wire.message_identity import BREAKPOINT_FIELDS, strip_breakpoints, with_string_content
 
@@ -184,6 +184,23 @@ def split_steps(codec: Codec, messages: Sequence[JSON], start: int = 0) -> Itera
             end += 1
         yield Step(messages[at:end], at, split - at)
         at = end
+
+
+def read_steps(codec: Codec, body: RequestBody, start: int) -> Iterator[Step]:
+    """The steps of a body from this message on, each without what was decoded for those before."""
+    first, model_count = start, 0
+    messages: list[JSON] = []
+    for at in range(start, len(body)):
+        message = body.message(at)
+        is_made = codec.is_model_made(message)
+        if is_made and model_count < len(messages):
+            yield Step(messages, first, model_count)
+            body.forget(first, at)
+            messages, first, model_count = [], at, 0
+        messages.append(message)
+        model_count += is_made
+    if messages:
+        yield Step(messages, first, model_count)
 
 
 class _ReadTrackingDict(dict[str, int]):

@@ -79,9 +79,9 @@ class Downstream:
 
     def unwatch(self) -> None:
         """Stop watching."""
-        self._task = None
-        if self._watcher is not None:
-            self._watcher.cancel()
+        self._task, watcher, self._watcher = None, self._watcher, None
+        if watcher is not None:  # it refers to this object: a cycle would live until collected
+            watcher.cancel()
 
     async def _wait_for_close(self, task: asyncio.Task[None]) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -72,6 +72,10 @@ _SKIPPED = lazy_compile(  # the same, and containers without inner ones
 _PLAIN = lazy_compile(rb'[^"{}\[\],]*+')
 
 
+def _take_nothing(_found: Mapping[Path, JSON]) -> None:
+    """Take no value."""
+
+
 class ValueScanner:
     """Extracts a few members of JSON values that follow one another, and skips the rest.
 
@@ -84,6 +88,10 @@ class ValueScanner:
         self._found: dict[Path, JSON] = {}
         self._is_lost = False  # nothing more is scanned
         self._reset()
+
+    def close(self) -> None:
+        """Let go of the function that takes values, which may refer back to this object."""
+        self._take = _take_nothing
 
     @property
     def is_idle(self) -> bool:
@@ -303,6 +311,7 @@ class ResponseReader:
         elif self._body:
             self._values.scan_value(bytes(self._body))
         self._values.finish()
+        self._values.close()
         usage = usage_or_none(self._paths.usage(self._usage))
         sane = usage is not None and usage.prompt <= MAX_VALUE and usage.output <= MAX_VALUE
         return ResponseInfo(usage if sane else None, self._model, self._stop_reason, self._error)

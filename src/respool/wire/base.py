@@ -162,6 +162,13 @@ class RequestBody(Protocol):
         """One message, decoded."""
         ...
 
+    def forget(self, start: int = 0, stop: int | None = None) -> None:
+        """Let go of these decoded messages, or of all.
+
+        Until it is encoded, an edited message shares branches with the decoded one: keep that.
+        """
+        ...
+
     def identity(self, at: int) -> Any:
         """Bytes that identify the message, independent of its cache breakpoints."""
         ...

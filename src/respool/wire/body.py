@@ -32,6 +32,7 @@ from .message_identity import (
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _NOT_CONVERTED = object()
+_UNKNOWN = object()
 _TEXT_HISTORY_FIELDS = (None, "messages")  # a text message may have a string or one text block
 _NOTHING_SPLICED = SplicedBody(b"", [], [])
 
@@ -106,7 +107,7 @@ class BytesBody:
         self._view = memoryview(body)
         self._starts, self._ends = self.layout.starts, self.layout.ends
         self._decoded: dict[int, JSON] = {}
-        self._identities: dict[int, Any] = {}
+        self._identities: list[Any] = [_UNKNOWN] * len(self._starts)  # None: the message's bytes
 
     @property
     def fields(self) -> Fields | None:
@@ -122,21 +123,30 @@ class BytesBody:
             self._decoded[at] = decode_json(self._raw(at), f"message {at}")
         return self._decoded[at]
 
+    def forget(self, start: int = 0, stop: int | None = None) -> None:
+        """Let go of these decoded messages, or of all; they are decoded again when asked for."""
+        if stop is None:
+            self._decoded.clear()
+        else:
+            for at in range(start, stop):
+                self._decoded.pop(at, None)
+
     def _raw(self, at: int) -> memoryview:
         return self._view[self._starts[at] : self._ends[at]]
 
     def identity(self, at: int) -> Any:
         """Bytes that identify the message without its cache breakpoints, computed once."""
-        if at not in self._identities:
-            self._identities[at] = self._identity(at)
-        return self._identities[at]
+        found = self._identities[at]
+        if found is _UNKNOWN:
+            found = self._identities[at] = self._identity(at)
+        return self._raw(at) if found is None else found
 
-    def _identity(self, at: int) -> Any:
+    def _identity(self, at: int) -> bytes | None:
         raw = self._raw(at)
         text = text_identity(raw) if self.history_field in _TEXT_HISTORY_FIELDS else None
         if text is not None:
             return text
-        return identity_bytes(bytes(raw), self.message(at)) if self._has_breakpoint(at) else raw
+        return identity_bytes(bytes(raw), self.message(at)) if self._has_breakpoint(at) else None
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The identities of a run of messages, or of all."""
@@ -174,10 +184,7 @@ class BytesBody:
         """The body with these messages; the rest keeps its bytes."""
         if not self._starts:
             return self._body
-        pieces = [
-            one if isinstance(one, SourceRun) or one.message is None else _by_bytes(one)
-            for one in pieces
-        ]
+        pieces = list(map(by_bytes, pieces))
         known, same = self._last_spliced(pieces)
         between = self._body[self._ends[0] : self._starts[1]] if len(self._starts) > 1 else b","
         done = known.stops[same - 1] if same else 0
@@ -228,9 +235,11 @@ class BytesBody:
         return self._view[self._ends[previous] : self._starts[at]]
 
 
-def _by_bytes(piece: NewMessage) -> NewMessage:
+def by_bytes(piece: Piece) -> Piece:
     """A piece with its bytes alone, if they are known: its object need not be kept."""
-    return piece if piece.encoded is None else NewMessage(piece.source, None, piece.encoded)
+    if isinstance(piece, SourceRun) or piece.message is None or piece.encoded is None:
+        return piece
+    return NewMessage(piece.source, None, piece.encoded)
 
 
 def _has_fixed_bytes(piece: Piece) -> bool:
@@ -283,6 +292,9 @@ class ObjectBody:
         if self._plain[at] is _NOT_CONVERTED:
             self._plain[at] = as_plain_data(at, self._messages[at])
         return self._plain[at]
+
+    def forget(self, start: int = 0, stop: int | None = None) -> None:
+        """Let go of nothing: the messages are the caller's."""
 
     def identity(self, at: int) -> Any:
         """Bytes that identify the message without its cache breakpoints."""

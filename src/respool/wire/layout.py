@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from threading import Lock
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 import xxhash
@@ -27,7 +28,8 @@ from .base import (
 )
 from .json import decode_json, describe_json_error
 
-Spans = tuple[list[int], list[int]]  # start and end offsets of each message
+Offsets: TypeAlias = "array[int]"
+Spans: TypeAlias = "tuple[Offsets, Offsets]"  # start and end offsets of each message
 
 _WHITESPACE = b" \t\r\n"
 _BETWEEN = lazy_compile(rb"[\s,]*")
@@ -55,7 +57,7 @@ def spans_from(body: bytes, at: int, raws: list[msgspec.Raw]) -> Spans | None:
         return None
     if len(raws) == 1:
         end = start + len(raws[0])
-        return ([start], [end]) if _is_closed(body, end) else None
+        return (_offsets([start]), _offsets([end])) if _is_closed(body, end) else None
     return _even_spans(body, start, raws) or _compared_spans(body, start, raws)
 
 
@@ -74,7 +76,11 @@ def _even_spans(body: bytes, start: int, raws: list[msgspec.Raw]) -> Spans | Non
         body[e:s] != gap or body[s] in _WHITESPACE for e, s in zip(ends, starts[1:], strict=False)
     ):
         return None
-    return starts, ends
+    return _offsets(starts), _offsets(ends)
+
+
+def _offsets(values: Sequence[int] = ()) -> Offsets:
+    return array("q", values)
 
 
 def _compared_spans(body: bytes, start: int, raws: list[msgspec.Raw]) -> Spans | None:
@@ -89,7 +95,7 @@ def _compared_spans(body: bytes, start: int, raws: list[msgspec.Raw]) -> Spans |
         start = at + len(raw)
         starts.append(at)
         ends.append(start)
-    return (starts, ends) if _is_closed(body, start) else None
+    return (_offsets(starts), _offsets(ends)) if _is_closed(body, start) else None
 
 
 def _is_closed(body: bytes, at: int) -> bool:
@@ -198,8 +204,8 @@ class Layout(Struct):
 
     body: bytes
     history_field: str | None  # None: the body is a bare list
-    starts: list[int]
-    ends: list[int]
+    starts: Offsets
+    ends: Offsets
     fields: LazyFields | None
     breakpoint_rows: list[int]  # the messages that may carry cache breakpoints
     shared_count: int = 0  # leading messages shared with the layout it extends
@@ -309,17 +315,17 @@ def _count_shared_messages(known: Layout, body: bytes) -> int:
     return low
 
 
-def _new_spans(body: bytes, start: int, stop: int) -> tuple[list[int], list[int]] | None:
+def _new_spans(body: bytes, start: int, stop: int) -> Spans | None:
     """The spans of the messages between the last known one and the end of the history."""
     if start > stop:
         return None
     text = body[start:stop].lstrip(_WHITESPACE)
     if not text:
-        return [], []
+        return _offsets(), _offsets()
     return _spans_of(body, start, text[1:]) if text.startswith(b",") else None
 
 
-def _spans_of(body: bytes, start: int, text: bytes) -> tuple[list[int], list[int]] | None:
+def _spans_of(body: bytes, start: int, text: bytes) -> Spans | None:
     """The spans of the messages with this text from an offset on; None if it is not valid JSON."""
     try:
         raws = _ARRAY.decode(b"[" + text + b"]")
@@ -355,10 +361,11 @@ def _breakpoint_keys(history_field: str) -> list[bytes]:
 
 def _locate_messages(
     body: bytes, field: str | None, raws: list[msgspec.Raw]
-) -> tuple[list[int], list[int], LazyFields | None]:
+) -> tuple[Offsets, Offsets, LazyFields | None]:
     """Locate each message in the history, not in another array with the same content."""
     if not raws:
-        return [], [], None if field is None else LazyFields(_raw_fields(body), field)
+        fields = None if field is None else LazyFields(_raw_fields(body), field)
+        return _offsets(), _offsets(), fields
     for starts, ends in candidate_spans(body, field, raws):
         if field is None:
             return starts, ends, None
