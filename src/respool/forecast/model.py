@@ -19,6 +19,7 @@ from msgspec import Struct
 from ..accelerator import FlatFactors
 from ..edits import (
     OVERWRITTEN,
+    STALE,
     SUPERSEDED,
     TIDIED,
     UNLIKELY_NEEDED,
@@ -29,7 +30,7 @@ from ..edits import (
     Replace,
 )
 from ..history.ledger import Ledger
-from ..tools.use import Content
+from ..tools.use import Use
 from ..transcript import ReadOnlyTranscript
 from .features import (
     AGES,
@@ -193,7 +194,7 @@ class Calibration(Struct, frozen=True):
 
     lines: float  # of a result cut to its likely lines
     results: float  # of other cuts
-    lines_by_content: Mapping[str, float] = {}  # where it differs
+    lines_by_content: Mapping[str, float] = {}  # where it differs, also by kind and content
     results_by_content: Mapping[str, float] = {}
 
 
@@ -392,9 +393,10 @@ class RiskEstimator:
     def risk_of(self, offer: Offer) -> float:
         """The number of later turns that would miss something removed by an offer.
 
-        Tidying misses nothing, nor does an edit that depends on a copy that stays whole.
+        Tidying misses nothing, nor does an edit that depends on a copy that stays whole, unless
+        the copy is a later read, which may show other lines.
         """
-        if offer.depends_on:
+        if offer.depends_on and offer.edit.reason != STALE:
             return 0.0
         return sum([self._edit(edit) * self._calibration(edit) for edit in offer.edits])
 
@@ -447,17 +449,22 @@ class RiskEstimator:
         if not isinstance(edit, Replace):
             return 1.0
         ordinal, uses = self._history.exchange_of[edit.part], self._ledger.uses
-        content = uses[ordinal].content if 0 <= ordinal < len(uses) else None
+        use = uses[ordinal] if 0 <= ordinal < len(uses) else None
         if edit.reason == UNLIKELY_NEEDED:
-            return line_calibration(content)
+            return line_calibration(use)
         known = load_model().calibration
+        content = use.content if use is not None else None
         return known.results_by_content.get(content or "", known.results)
 
 
-def line_calibration(content: Content | None) -> float:
+def line_calibration(use: Use | None) -> float:
     """The calibration factor of the forecast for lines of such a result."""
     known = load_model().calibration
-    return known.lines_by_content.get(content or "", known.lines)
+    if use is None or use.content is None:
+        return known.lines
+    by_content = known.lines_by_content
+    factor = by_content.get(f"{use.kind} {use.content}")
+    return by_content.get(use.content, known.lines) if factor is None else factor
 
 
 def line_risks(position: int, moment: HistoryView, mentions: Mentions) -> Sequence[float]:
