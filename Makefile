@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws slow fuzz check corpus e2e frameworks bench bench-proxy native fuzz-native report docs fmt clean
+.PHONY: help demo test laws slow fuzz check corpus e2e frameworks batch bench bench-proxy native fuzz-native report docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -78,6 +78,9 @@ frameworks: $(FRAMEWORK_SETS:%=$(FRAMEWORKS)/%/.installed) $(VENV)/.dev ## again
 			tests/frameworks tests/integrations || failed="$$failed $$set"; done; \
 	$(PY) -m tests.frameworks.table; \
 	test -z "$$failed" || { echo "Failed in:$$failed" >&2; exit 1; }
+
+batch: $(VENV)/batch/.installed ## corpora on Ray, and in object storage
+	$(VENV)/batch/bin/python -m pytest -q -m "batch or not batch" -p no:cacheprovider tests/batch
 
 bench: $(VENV)/.dev ## time and memory, as ratios
 	$(PYTEST) -m bench -s bench
@@ -165,6 +168,12 @@ $(FRAMEWORKS)/%/.installed: pyproject.toml | $(VENV)/.uv
 	@mkdir -p $(FRAMEWORKS)
 	@$(BIN)/uv venv --quiet --clear --python $(PY) $(FRAMEWORKS)/$*
 	@$(INSTALL_INTO) $(FRAMEWORKS)/$*/bin/python --editable ".$(EXTRAS_$*)" --group frameworks-$*
+	@touch $@
+
+$(VENV)/batch/.installed: pyproject.toml | $(VENV)/.uv
+	@echo "Installing Ray and a server of object storage"
+	@$(BIN)/uv venv --quiet --clear --python $(PY) $(VENV)/batch
+	@$(INSTALL_INTO) $(VENV)/batch/bin/python --editable ".[batch,ray]" --group batch
 	@touch $@
 
 # One that cannot be installed stops nothing: the table says why, and the next run tries again.

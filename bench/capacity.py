@@ -1,14 +1,15 @@
 """Capacity of the proxy: measured demands, a simulation checked against a real server, a plan.
 
     python -m bench.capacity [CORPUS] [--sessions N] [--requests N] [--store URL] [--check]
-                             [--agents N] [--json FILE]
+                             [--memory MB] [--agents N] [--json FILE]
 
 Recorded sessions of Claude Code are sent through a real server, one request after another. That
 gives the CPU time of each request (until its response, and after it), the memory of a conversation
 and the growth of the store. With --check, several agents send the same sessions at once with
 shortened pauses, and throughput, busy share and waits are compared with the simulation's. The plan
-simulates one replica with the recorded pauses and more and more agents, until a request in a
-hundred waits longer than LATE, or the core is busier than BUSY.
+simulates one server with the recorded pauses and more and more agents, until a request in a
+hundred waits longer than LATE, or the core is busier than BUSY. A server remembers as many
+conversations as its memory holds; a request of another one costs the whole fold of its history.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice, pairwise
 from multiprocessing.connection import Connection
@@ -31,7 +32,7 @@ from statistics import mean, median
 import msgspec
 from msgspec import Struct, structs
 
-from bench.capacity_model import Demand, Outcome, Step, simulate
+from bench.capacity_model import Demand, Memory, Outcome, Step, simulate
 from bench.held_out import CORPUS, corpus_files, long_sessions
 from bench.proxy import Way, resident, run_upstream, running
 from bench.proxy_upstream import HERE
@@ -41,6 +42,8 @@ HEAD_CHARS = 112_000  # system prompt and tools of Claude Code
 IDLE = 600.0  # seconds; after a longer pause an agent does not count as at work
 LATE, BUSY = 0.1, 0.6  # seconds that one request in a hundred waits; share of a core
 SIZES = (100_000, 200_000, 400_000, 800_000, 10**12)
+PLANNED = (512, 1_024, 2_048, 4_096, 8_192)  # megabytes for conversations, of one server
+_IDLE_SECONDS = 3.0  # over which the use of an idle server is measured
 _SETTLE = 0.004  # seconds without CPU time after which a server counts as idle
 
 
@@ -94,8 +97,10 @@ def _script(session: RecordedSession, requests: int) -> Script:
 # --- a real server -----------------------------------------------------------------------------
 
 
-def run_respool(port: Connection, upstream_port: int, store: str) -> None:
-    """Run respool with its defaults and this store."""
+def run_respool(
+    port: Connection, upstream_port: int, store: str, shared: bool, megabytes: float = 512.0
+) -> None:
+    """Run respool with its defaults and this store, alone or as a replica."""
     from respool.proxy.app import build_app
     from respool.proxy.log import log_nothing
     from respool.proxy.server import serving
@@ -106,7 +111,8 @@ def run_respool(port: Connection, upstream_port: int, store: str) -> None:
 
     async def serve() -> None:
         options = ServerOptions(port=0, upstreams=chosen)
-        async with serving(build_app(options, CompactionOptions(), log_nothing)) as running:
+        compaction = CompactionOptions(shared_store=shared, memory=megabytes)
+        async with serving(build_app(options, compaction, log_nothing)) as running:
             port.send(running.port)
             await asyncio.Event().wait()  # until the process is ended
 
@@ -181,23 +187,32 @@ def measure(way: Way, played: Sequence[Script], store: str) -> Measured:
     """Send sessions one after another, and some long histories to a server that never saw them."""
     assert way.pid is not None
     asyncio.run(_play(way, structs.replace(played[0], pauses=(0.0, 0.0)), "warm-up"))
-    base, kept = resident(way.pid), store_size(store)
-    steps = [asyncio.run(_play(way, script, f"session {at}")) for at, script in enumerate(played)]
+    base, kept, idle = resident(way.pid), store_size(store), _idle_share(way.pid)
+    steps = [
+        asyncio.run(_play(way, script, f"session {at}", idle)) for at, script in enumerate(played)
+    ]
     held = (resident(way.pid) - base) / len(played)
     grown = (store_size(store) - kept) / sum(map(len, steps))
     cold = asyncio.run(_play_cold(way, played))
     return Measured(tuple(steps), tuple(cold), held, base, grown)
 
 
-async def _play(way: Way, script: Script, name: str) -> tuple[Step, ...]:
+def _idle_share(pid: int) -> float:
+    """The share of a core that a server takes while nobody asks it."""
+    before, start = cpu(pid), time.perf_counter()
+    time.sleep(_IDLE_SECONDS)
+    return (cpu(pid) - before) / (time.perf_counter() - start)
+
+
+async def _play(way: Way, script: Script, name: str, idle: float = 0.0) -> tuple[Step, ...]:
     assert way.pid is not None
     client, steps = Client(way.port), list[Step]()
     for at, pause in enumerate(script.pauses):
         body = script.body(at)
         before = await settled(way.pid) if at == 0 else cpu(way.pid)
         await client.send(body, name)
-        answered = cpu(way.pid)
-        after = await settled(way.pid)
+        answered, since = cpu(way.pid), time.perf_counter()
+        after = await settled(way.pid) - idle * (time.perf_counter() - since)
         demand = Demand(answered - before, max(0.0, after - answered))
         steps.append(Step(pause, len(body), demand))
     client.close()
@@ -225,11 +240,11 @@ async def _play_cold(way: Way, played: Sequence[Script]) -> list[tuple[int, floa
 def store_size(store: str) -> int:
     """Bytes that a store takes."""
     if "://" in store:
-        import psycopg  # pyright: ignore[reportMissingImports]
+        import psycopg
 
         with psycopg.connect(store) as connection:
             found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            return int(found[0])
+            return 0 if found is None else int(found[0])
     if not Path(store).exists():
         return 0
     with closing(sqlite3.connect(store)) as file:
@@ -243,22 +258,60 @@ _PAGES = ("page_count", "page_size")
 # --- the simulation beside the server ----------------------------------------------------------
 
 
-def check(way: Way, played: Sequence[Script], measured: Measured, speed: float) -> str:
-    """Send all sessions at once with shortened pauses; compare with the simulation."""
+class Figures(Struct, frozen=True):
+    """Throughput, busy share of a core and waits in seconds."""
+
+    throughput: float
+    busy: float
+    p50: float
+    p99: float
+
+
+class Checked(Struct, frozen=True):
+    """A run of the server beside the simulation of it."""
+
+    agents: float  # at work, with the recorded pauses
+    real: Figures
+    modelled: Figures
+
+    def __str__(self) -> str:
+        real, modelled = self.real, self.modelled
+        return (
+            f"| {self.agents:,.0f} | {real.throughput:.1f} | {modelled.throughput:.1f} | "
+            f"{real.busy:.2f} | {modelled.busy:.2f} | "
+            f"{1e3 * real.p50:.0f} | {1e3 * modelled.p50:.0f} | "
+            f"{1e3 * real.p99:.0f} | {1e3 * modelled.p99:.0f} |"
+        )
+
+
+CHECKS = (
+    "| agents | requests/s | simulated | busy | simulated | p50, ms | simulated | p99, ms "
+    "| simulated |\n|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def _figures(of: Outcome) -> Figures:
+    return Figures(of.throughput, of.busy, of.wait(0.5), of.wait(0.99))
+
+
+def check(
+    way: Way, played: Sequence[Script], measured: Measured, speed: float, megabytes: float
+) -> Checked:
+    """Send all sessions at once with pauses divided by `speed`, and simulate the same."""
     assert way.pid is not None
     before, start = cpu(way.pid), time.perf_counter()
     waits = asyncio.run(_play_together(way, played, speed))
     seconds = time.perf_counter() - start
     spent = asyncio.run(settled(way.pid)) - before
     real = Outcome(tuple(sorted(waits)), seconds, spent)
-    modelled = simulate(_sped(measured.steps, speed), agents=len(played), seed=1, staggered=False)
-    return (
-        f"{len(played)} agents, pauses divided by {speed:g}: "
-        f"{real.throughput:.1f} requests/s, simulated {modelled.throughput:.1f}; "
-        f"busy {real.busy:.2f}, {modelled.busy:.2f}; "
-        f"p50 {1e3 * real.wait(0.5):.0f}, {1e3 * modelled.wait(0.5):.0f} ms; "
-        f"p95 {1e3 * real.wait(0.95):.0f}, {1e3 * modelled.wait(0.95):.0f} ms"
+    modelled = simulate(
+        _sped(measured.steps, speed),
+        agents=len(played),
+        seed=1,
+        staggered=False,
+        memory=memory_of(measured, megabytes),
     )
+    return Checked(len(played) * speed, _figures(real), _figures(modelled))
 
 
 def _sped(steps: Sequence[Sequence[Step]], speed: float) -> list[tuple[Step, ...]]:
@@ -287,48 +340,86 @@ async def _play_together(way: Way, played: Sequence[Script], speed: float) -> li
 
 
 class Plan(Struct, frozen=True):
-    """What one core carries, and what so many agents need."""
+    """What one server carries with so much memory, and what so many agents need."""
 
     agents: int
-    agents_per_core: int
+    memory: float  # megabytes for conversations, of one server
+    agents_per_server: int
     busy: float
     p50: float
     p99: float
     requests_per_second: float  # of all agents
-    cores: float
+    cores: float  # servers
     memory_gigabytes: float
     store_gigabytes_a_day: float  # of agents that work eight hours
-    limit: str  # what ends growth on one core
+    limit: str  # what ends growth on one server
 
 
-def plan(measured: Measured, agents: int) -> Plan:
-    """The most agents on one core within LATE and BUSY, and the needs of many."""
+def memory_of(measured: Measured, megabytes: float) -> Memory:
+    """The conversations that so much memory holds, and the price of others."""
+    price = mean(seconds / size for size, seconds in measured.cold)
+    return Memory(megabytes / measured.megabytes, price)
+
+
+def plan(measured: Measured, agents: int, megabytes: float) -> Plan:
+    """The most agents on one server within LATE and BUSY, and the needs of many."""
+    memory = memory_of(measured, megabytes)
+
+    def carries(count: int) -> bool:
+        got = simulate(measured.steps, agents=count, seed=2, memory=memory)
+        return got.busy <= BUSY and got.wait(0.99) <= LATE
+
     low, high = 1, 2
-    while _carries(measured, high):
+    while carries(high):
         low, high = high, high * 2
     while high - low > max(1, low // 20):
         middle = (low + high) // 2
-        low, high = (middle, high) if _carries(measured, middle) else (low, middle)
-    at, over = (simulate(measured.steps, agents=count, seed=2) for count in (low, high))
-    rate = at.throughput / low
+        low, high = (middle, high) if carries(middle) else (low, middle)
+    at = simulate(measured.steps, agents=low, seed=2, memory=memory)
+    over = simulate(measured.steps, agents=high, seed=2)
+    rate, servers = at.throughput / low, agents / low
+    held = min(megabytes, low * measured.megabytes)
     return Plan(
         agents=agents,
-        agents_per_core=low,
+        memory=megabytes,
+        agents_per_server=low,
         busy=at.busy,
         p50=at.wait(0.5),
         p99=at.wait(0.99),
         requests_per_second=rate * agents,
-        cores=agents / low,
-        memory_gigabytes=(agents * measured.megabytes + agents / low * measured.base_megabytes)
-        / 1024,
+        cores=servers,
+        memory_gigabytes=servers * (held + measured.base_megabytes) / 1024,
         store_gigabytes_a_day=rate * agents * 8 * 3600 * measured.store_bytes / 1e9,
-        limit="CPU" if over.busy > BUSY else "waits behind long requests",
+        limit="memory" if over.busy <= BUSY and over.wait(0.99) <= LATE else "CPU",
     )
 
 
-def _carries(measured: Measured, agents: int) -> bool:
-    got = simulate(measured.steps, agents=agents, seed=2)
-    return got.busy <= BUSY and got.wait(0.99) <= LATE
+def as_rows(plans: Sequence[Plan]) -> Iterator[str]:
+    """A table of plans."""
+    yield (
+        "| memory for conversations, each | agents | limit | busy | p50, ms | p99, ms "
+        "| servers (cores) | memory in all, GB |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
+    for one in plans:
+        yield (
+            f"| {one.memory:,.0f} MB | {one.agents_per_server:,} | {one.limit} | {one.busy:.0%} | "
+            f"{1e3 * one.p50:.0f} | {1e3 * one.p99:.0f} | {one.cores:,.0f} | "
+            f"{one.memory_gigabytes:,.0f} |"
+        )
+
+
+def curve(measured: Measured, found: Plan) -> list[tuple[int, Figures]]:
+    """The figures of one server with fewer and more agents than it carries."""
+    counts = sorted({max(1, int(found.agents_per_server * share / 10)) for share in _SHARES})
+    memory = memory_of(measured, found.memory)
+    return [
+        (count, _figures(simulate(measured.steps, agents=count, seed=3, memory=memory)))
+        for count in counts
+    ]
+
+
+_SHARES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20)  # tenths of the agents that it carries
 
 
 def by_size(measured: Measured) -> Iterator[str]:
@@ -358,19 +449,14 @@ def _pair(demand: Demand) -> tuple[float, float]:
 
 
 def told(found: Plan, measured: Measured) -> Iterator[str]:
-    """The plan in sentences."""
+    """What does not depend on the memory, in sentences."""
     yield (
         f"A conversation holds {measured.megabytes:.1f} MB, an idle server "
         f"{measured.base_megabytes:.0f} MB. A million requests grow the store by "
         f"{measured.store_bytes / 1e3:.1f} GB."
     )
     yield (
-        f"One core carries {found.agents_per_core:,} agents at work: busy {found.busy:.0%}, "
-        f"p50 {1e3 * found.p50:.0f} ms, p99 {1e3 * found.p99:.0f} ms. Beyond: {found.limit}."
-    )
-    yield (
         f"{found.agents:,} agents send {found.requests_per_second:,.0f} requests/s and need "
-        f"{found.cores:,.0f} cores, {found.memory_gigabytes:,.0f} GB of memory and "
         f"{found.store_gigabytes_a_day:,.0f} GB of store for each day of eight hours."
     )
 
@@ -383,6 +469,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=60, help="of each session")
     parser.add_argument("--store", default="", help="a PostgreSQL URL; else a file of this run")
     parser.add_argument("--check", type=float, nargs="*", default=(), metavar="SPEED")
+    parser.add_argument("--memory", type=float, default=512.0, help="megabytes of the server")
     parser.add_argument("--agents", type=int, default=100_000)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -391,15 +478,18 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = asked.store or f"{folder}/respool.db"
         behind = stack.enter_context(running("upstream", run_upstream))
-        way = stack.enter_context(running("respool", run_respool, behind.port, store))
+        way = stack.enter_context(
+            running("respool", run_respool, behind.port, store, True, asked.memory)
+        )
         measured = measure(way, played, store)
         print("\n".join(by_size(measured)), flush=True)
-        for speed in asked.check:
-            print(check(way, played, measured, speed), flush=True)
-    found = plan(measured, asked.agents)
-    print("\n".join(told(found, measured)))
+        checks = [check(way, played, measured, speed, asked.memory) for speed in asked.check]
+        print("\n".join([CHECKS, *map(str, checks)]), flush=True)
+    plans = [plan(measured, asked.agents, megabytes) for megabytes in PLANNED]
+    print("\n".join([*told(plans[0], measured), *as_rows(plans)]))
     if asked.json:
-        results: Mapping[str, object] = {"measured": measured, "plan": found}
+        curves = [(one.memory, curve(measured, one)) for one in plans]
+        results = {"plans": plans, "checks": checks, "curves": curves}
         asked.json.write_bytes(msgspec.json.encode(results))
     print(f"{len(played)} sessions, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
 

@@ -2,13 +2,15 @@
 
 An agent pauses, sends a request and waits for its response; what the replica does after the
 response competes with other requests. All that is to be done at one time advances at equal speed,
-as threads under one interpreter lock do.
+as threads under one interpreter lock do. The replica remembers so many conversations, the last
+used; a request of another one costs the whole fold of its history.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -55,6 +57,31 @@ class Outcome(Struct, frozen=True):
         return self.waits[min(int(share * len(self.waits)), len(self.waits) - 1)]
 
 
+class Memory(Struct, frozen=True):
+    """Conversations that a replica remembers, and the price of others."""
+
+    conversations: float = float("inf")
+    seconds_per_byte: float = 0.0  # CPU time to fold a history anew
+
+
+class _Remembered:
+    """The conversations that are remembered, by agent: each has one at a time."""
+
+    def __init__(self, memory: Memory, agents: int) -> None:
+        self._memory = memory
+        held = int(min(memory.conversations, agents))
+        self._agents: OrderedDict[int, None] = OrderedDict.fromkeys(range(held))
+
+    def demand(self, agent: int, step: Step) -> float:
+        """CPU seconds until the response."""
+        is_held = agent in self._agents
+        self._agents[agent] = None
+        self._agents.move_to_end(agent)
+        if len(self._agents) > self._memory.conversations:
+            self._agents.popitem(last=False)
+        return step.demand.until + (0 if is_held else step.size * self._memory.seconds_per_byte)
+
+
 class _Core:
     """Work in progress on one core, each piece at an equal share of its speed."""
 
@@ -94,6 +121,7 @@ def simulate(
     seed: int,
     staggered: bool = True,
     max_requests: int = 40_000,
+    memory: Memory = Memory(),  # noqa: B008 - a frozen value
 ) -> Outcome:
     """Agents that each send recorded sessions, on one core.
 
@@ -105,8 +133,10 @@ def simulate(
     Outcome(waits=(0.5, 0.5), seconds=3.0, spent=1.0)
     >>> simulate([one], agents=2, seed=1, staggered=False).waits
     (1.0, 1.0, 1.0, 1.0)
+    >>> simulate([one], agents=1, seed=1, staggered=False, memory=Memory(0, 0.1)).waits
+    (1.5, 1.5)
     """
-    chance, core = random.Random(seed), _Core()
+    chance, core, known = random.Random(seed), _Core(), _Remembered(memory, agents)
     places = [(at % len(sessions), 0) for at in range(agents)]
     if staggered:
         chosen = [chance.randrange(len(sessions)) for _ in range(agents)]
@@ -124,7 +154,7 @@ def simulate(
             agent = heapq.heappop(coming)[1]
             session, at = places[agent]
             sent[agent] = now
-            core.add(sessions[session][at].demand.until, agent)
+            core.add(known.demand(agent, sessions[session][at]), agent)
             continue
         agent = core.end_piece()
         if agent < 0:

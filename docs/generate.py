@@ -121,14 +121,21 @@ def common_options() -> str:
 def commands() -> str:
     """Render every command with its own options."""
     return "\n\n".join(
-        _command(name, command) for name, command in sorted(respool_command.commands.items())
+        _command(name, one)
+        for first, command in sorted(respool_command.commands.items())
+        for name, one in _with_subcommands(first, command)
     )
+
+
+def _with_subcommands(name: str, command: click.Command) -> list[tuple[str, click.Command]]:
+    inner = command.commands if isinstance(command, click.Group) else {}
+    return [(name, command), *((f"{name} {one}", inner[one]) for one in sorted(inner))]
 
 
 def _command(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=f"respool {name}")
     usage = " ".join(command.collect_usage_pieces(context))
-    policy = _POLICY_OPTIONS if "--preset" in _options(command) else ()
+    policy = _POLICY_OPTIONS if "--set" in _options(command) else ()
     common = [option for option in _COMMON_OPTIONS if option in _options(command)]
     own = _option_table(command, lambda option: option not in (*policy, *common))
     also = [f"[`{option}`](#common-options)" for option in common]

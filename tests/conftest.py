@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from respool.store import SQLiteStore
+from respool.store import SQLStore
 from tests.e2e.model_server import ModelServer, missing, running
 from tests.effort import THOROUGH, examples
 from tests.tables import Rows, rows_of, run_rows
@@ -90,14 +90,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _stores_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever store a test began ends with it: one that is left is warned of, and a failure."""
-    begun: list[SQLiteStore] = []
-    begin = SQLiteStore.__init__
+    begun: list[SQLStore] = []
+    begin = SQLStore.__init__
 
-    def noted(store: SQLiteStore, *args: Any, **given: Any) -> None:
+    def noted(store: SQLStore, *args: Any, **given: Any) -> None:
         begin(store, *args, **given)
         begun.append(store)
 
-    monkeypatch.setattr(SQLiteStore, "__init__", noted)
+    monkeypatch.setattr(SQLStore, "__init__", noted)
     yield
     for store in begun:
         store.close()

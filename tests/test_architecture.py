@@ -29,7 +29,7 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors accelerator pauses plugins regex transcript",
+        "errors accelerator cache_scope pauses plugins regex transcript",
         "line_search model_names native_library",
         "wire",
         "media",
@@ -47,6 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "__init__",
         "testing",
         "pages sessions store",
+        "batch",
         "hooks",
         "dashboard mcp_server replay",
         "proxy",
@@ -61,7 +62,7 @@ COMPLETE = {""}
 # Rooms that know less than their row would let them.
 KNOWS_ONLY = {
     "wire": "errors providers regex transcript",
-    "tools": "errors regex",
+    "tools": "cache_scope errors regex",
     "compaction.conflicts": "edits transcript",
     # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
     "proxy": (
@@ -78,7 +79,7 @@ LATE = {
 }
 # Who may reach outside: all others are the core.
 EDGE = {"agents", "aio", "cli", "config", "dashboard", "mcp_server", "pages", "proxy", "replay"}
-EDGE |= {"hooks", "integrations", "sessions", "store"}
+EDGE |= {"batch", "hooks", "integrations", "sessions", "store"}
 MAY = {
     ("accelerator", "os"),  # one variable of the process, which changes no projection
     ("accelerator", "pathlib"),  # a library is a file

@@ -75,6 +75,15 @@ def from_toml(path: str | os.PathLike[str]) -> Policy:
     return _apply_file(Policy(), file, table)
 
 
+def settings_from_text(text: str, origin: str, base: Policy) -> Policy:
+    """`base` with the settings in a text of TOML, which came from `origin`."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError(f"{origin}: this is not TOML: {error}") from None
+    return _apply_table(base, table, origin)
+
+
 def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
     """`base` with the settings of the RESPOOL_… variables; an unknown one is an error."""
     policy = Policy() if base is None else base
@@ -192,7 +201,10 @@ def _parse_toml(file: Path, data: bytes) -> dict[str, object]:
 
 def _apply_file(policy: Policy, file: Path, table: Mapping[str, object]) -> Policy:
     """The policy with the settings of a file's table."""
-    origin = f"{file.name}: {file}"
+    return _apply_table(policy, table, f"{file.name}: {file}")
+
+
+def _apply_table(policy: Policy, table: Mapping[str, object], origin: str) -> Policy:
     reject_unknown_keys(f"{origin}: ", table.items(), _KEYS)
     if PRESET in table:
         policy = apply_preset(policy, table[PRESET], origin)

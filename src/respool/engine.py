@@ -17,6 +17,7 @@ import xxhash
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .cache_scope import enter_scope
 from .compaction.advice import TranscriptWithoutAdvice
 from .compaction.context import Context, Counters, RequestContext
 from .compaction.evaluation import select_passes
@@ -898,13 +899,25 @@ class Session:
     may share it.
     """
 
-    def __init__(self, memo: Memo | None = None) -> None:
-        self._memo = Memo() if memo is None else memo
+    def __init__(
+        self, memo: Memo | None = None, *, megabytes: float = 512.0, scope: bytes = b""
+    ) -> None:
+        self._memo = Memo.of_megabytes(megabytes) if memo is None else memo
+        self._scope = scope  # of all caches
+
+    def scoped(self, scope: bytes) -> Session:
+        """A session within the limits of this one that remembers nothing of what this one saw.
+
+        What it parses, folds and projects, and what is asked of that in the same thread or task,
+        is as fast as if nobody had seen any of its texts.
+        """
+        return Session(self._memo.scoped(scope), scope=scope)
 
     def parse(
         self, request: object, format: str | None = None, model: str | None = None
     ) -> RequestHistory:
         """Parse a request; `model` is for those that do not name it. Raises what is unreadable."""
+        enter_scope(self._scope)
         body = read_body(request, self._memo.bodies)
         return RequestHistory(request, body, detect_format(body, format), model)
 
@@ -941,6 +954,7 @@ class Session:
 
     def evaluate_ahead(self, folded: FoldedRequest) -> None:
         """Compute what takes force at the next boundary, so that the next request finds it."""
+        enter_scope(self._scope)
         evaluate_ahead(folded.state, folded.context, waiting_total)
 
     def fold_original(self, history: RequestHistory, signed_until: frozenset[str]) -> FoldedRequest:

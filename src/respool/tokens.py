@@ -199,8 +199,8 @@ _NAME_START = r"(?:^|[/:@._-])(?:"
 _CLAUDE_TO_46 = lazy_compile(
     r"claude-(?:v?[123](?!\d)|instant|[a-z]+-4(?:-[0-6](?!\d)|-\d{8}|-[a-z]|[@:]|$))"
 )
-_OPENAI = lazy_compile(_NAME_START + r"(?:chat)?gpt|o[1-9](?![0-9a-z])|codex|computer-use)")
-_OTHER = lazy_compile(
+OPENAI_MODELS = lazy_compile(_NAME_START + r"(?:chat)?gpt|o[1-9](?![0-9a-z])|codex|computer-use)")
+OTHER_MODELS = lazy_compile(
     _NAME_START
     + "aya|baichuan|chatglm|cogito|command|codestral|dbrx|deepseek|devstral|doubao|ernie"
     "|exaone|falcon|glm|granite|grok|hermes|hunyuan|internlm|jamba|kimi|llama|longcat|magistral"
@@ -216,9 +216,9 @@ def tokenizer_family(format: str, model: str | None) -> TokenizerFamily:
         return "claude-to-4.6" if _CLAUDE_TO_46.search(name.replace(".", "-")) else "claude"
     if "gemini" in name or "gemma" in name:
         return "gemini"
-    if _OTHER.search(name):  # before OpenAI's: "deepseek-v3-gpt-distill" is no OpenAI model
+    if OTHER_MODELS.search(name):  # before OpenAI's: "deepseek-v3-gpt-distill" is no OpenAI model
         return "other"
-    if _OPENAI.search(name):
+    if OPENAI_MODELS.search(name):
         return "openai"
     return cast(TokenizerFamily, wire_format(format).tokenizer)
 

@@ -678,7 +678,7 @@ class TestWorkingDirectory:
     ):
         asks = f"import sys; sys.path[:0] = [{str(HOME)!r}]\n"
         asks += (
-            "from respool.replay.worker_pool import can_start_workers\nprint(can_start_workers())"
+            "from respool.batch.worker_process import can_start_workers\nprint(can_start_workers())"
         )
         command = [sys.executable, *flags, "-c", asks]
         done = subprocess.run(command, capture_output=True, timeout=60, check=True)

@@ -109,7 +109,8 @@ class Driver:
         self.together: asyncio.Barrier | None = None  # of requests that are all up before an answer
 
     def _server(self) -> tuple[Compactor, Unsteady, SQLiteStore]:
-        store = SQLiteStore(self.path, wait=0.01)
+        # What one server cannot write down, the other does not know.
+        store = SQLiteStore(self.path, wait=2.0 if self.shared else 0.01)
         decider = Unsteady(self.policy, store, shared_store=self.shared)
         options = CompactionOptions(
             policy=self.policy,
@@ -162,7 +163,7 @@ class Driver:
             branch = self.chance.choice(self.branches)
             self.log.append(f"{act.__name__} {self.branches.index(branch)} {len(branch.messages)}")
             await act(branch)
-            if self.chance.random() < 0.8 or self.shared:  # a model takes its time
+            if self.chance.random() < 0.8 and not self.shared:  # a model takes its time
                 await self._rest()
         self.unlock()
         await self.close()
@@ -327,7 +328,8 @@ class Driver:
         Of what it could not write down nobody knows. Then a request may be refused, once, and goes
         up again without what was signed.
         """
-        await self._rest()
+        if not self.shared:  # else the others know what it has sent
+            await self._rest()
         if self.lock is not None:
             for branch in self.branches:
                 branch.forgotten = True

@@ -130,6 +130,23 @@ def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
     assert "secret" not in logged
 
 
+def test_it_gives_notice_before_it_ends(behind: int):
+    """Not ready, but it serves; each connection is closed; Ctrl-C does not wait."""
+    options = ("--upstream", f"openai=http://127.0.0.1:{behind}", "--notice", "60")
+    with served(*options, RESPOOL_TOKEN=TOKEN) as (process, port):
+        assert asked(port, "/readyz") == (200, b'{"ready":true}')
+        process.send_signal(signal.SIGTERM)
+        while asked(port, "/readyz") != (503, b'{"ready":false}'):
+            time.sleep(0.01)
+        assert asked(port, "/healthz")[0] == 200
+        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=SOON)
+        kept.request("GET", f"/respool-token/{TOKEN}/0", headers={"Authorization": "Bearer a"})
+        with contextlib.closing(kept), kept.getresponse() as response:
+            assert (response.read(), response.getheader("connection")) == (b"ok", "close")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SOON) == 0
+
+
 def test_it_goes_on_where_it_was_told_to_when_its_terminal_is_closed(behind: int):
     """As `nohup` has it: who starts it ignores the signal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -6,13 +6,13 @@ import sqlite3
 import sys
 
 from respool import Facts
-from respool.store import SQLiteStore, StoreUnavailable
+from respool.store import StoreUnavailable, open_store, parse_location
 from tests.store.support import OWNER, by_ref, record, text_of
 
 
 def write(path: str, start: str, count: str) -> None:
     """Keep originals one after another, and say each time that it was done."""
-    store = SQLiteStore(path, wait=20)
+    store = open_store(parse_location(path), wait=20)
     print("ready", flush=True)
     for number in range(int(start), int(start) + int(count)):
         try:
@@ -27,7 +27,7 @@ def write(path: str, start: str, count: str) -> None:
 
 def note(path: str, tokens: str) -> None:
     """Note the same windows as others do at the same time, and say which ones hold."""
-    store = SQLiteStore(path, wait=20)
+    store = open_store(parse_location(path), wait=20)
     for number in range(20):
         store.add_facts("c1", Facts(windows=((f"{number:04x}", int(tokens)),)))
     print(*(held for _, held in store.facts("c1").windows), flush=True)

@@ -9,10 +9,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 import respool
 from respool.markers import reference
 from respool.pricing import Usage
-from respool.store import RecordedEdit, RequestRecord, SQLiteStore
+from respool.store import (
+    RecordedEdit,
+    RequestRecord,
+    ServerAddress,
+    SQLiteStore,
+    SQLStore,
+    StoreLocation,
+)
+from respool.store.postgres import PostgresStore
 
 SOURCE = Path(respool.__file__).parents[1]
 ROOT = Path(__file__).parents[2]
@@ -24,6 +34,18 @@ def salt_of(store: SQLiteStore) -> Callable[[], bytes]:
     """The store's salt, as the proxy asks for it; the store is opened."""
     store.salt()
     return store.provisional_salt
+
+
+def open_at(location: StoreLocation, **options: Any) -> SQLStore:
+    """A store with options that only tests give, such as a clock."""
+    if isinstance(location, ServerAddress):
+        return PostgresStore(location, **options)
+    return SQLiteStore(location, **options)
+
+
+def another(store: SQLStore, **options: Any) -> SQLStore:
+    """The same store once more, as another process has it."""
+    return open_at(store.location, **options)
 
 
 def by_ref(*texts: str) -> dict[str, str]:
@@ -69,3 +91,24 @@ def child(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 def bytes_of(path: Path) -> bytes:
     """All that stands in a store's file and in those beside it."""
     return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
+
+
+def stored_bytes(store: SQLStore) -> bytes:
+    """All that stands in a store's files, where the server of tests has them."""
+    if isinstance(store, SQLiteStore):
+        return bytes_of(store.path)
+    assert isinstance(store.location, ServerAddress)
+    with psycopg.connect(store.location.url, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+        found = connection.execute(_FILES).fetchall()
+    return b"".join(Path(folder, name).read_bytes() for folder, name in found)
+
+
+# Tables, their long columns, and the indexes of both.
+_FILES = """
+    WITH tables AS (SELECT oid, reltoastrelid FROM pg_class
+        WHERE relnamespace = 'respool'::regnamespace AND relkind = 'r'),
+    all_tables AS (SELECT oid FROM tables UNION SELECT reltoastrelid FROM tables)
+    SELECT current_setting('data_directory'), pg_relation_filepath(oid) FROM (
+        SELECT oid FROM all_tables WHERE oid <> 0
+        UNION SELECT i.indexrelid FROM pg_index i JOIN all_tables t ON i.indrelid = t.oid) every"""

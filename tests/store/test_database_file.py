@@ -17,9 +17,9 @@ from respool.store.database_file import (
     Migration,
     migrate,
     quarantined_files,
-    read_salt,
     read_version,
 )
+from respool.store.meta import read_salt
 from tests.store.support import NOW, OWNER, by_ref, record, text_of
 
 LATEST = len(MIGRATIONS)
@@ -70,7 +70,7 @@ def test_a_store_without_agents_and_prompts_opens_and_goes_on(path: Path):
         "conversations": ("prompt", "pinned"),
     }
     with opened(path) as connection:
-        for table in ("keep_alive", "tools"):
+        for table in ("keep_alive", "tools", "teams", "team_tokens", "team_usage"):
             connection.execute(f"DROP TABLE {table}")
         for table, columns in new.items():
             for column in columns:

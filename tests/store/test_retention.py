@@ -20,15 +20,29 @@ from respool.store import (
     ForgetResult,
     RejectedRequest,
     Retention,
+    SentRequest,
     SQLiteStore,
+    SQLStore,
+    StoreLocation,
     originals,
     retention,
-    sqlite,
+    sql_store,
 )
 from respool.store.database_file import file_identity, quarantine, quarantined_files
 from respool.store.originals import pack_original
+from respool.store.postgres import PostgresStore
 from respool.store.retention import TrustedTime
-from tests.store.support import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
+from tests.store.support import (
+    NOW,
+    OTHER,
+    OWNER,
+    another,
+    by_ref,
+    open_at,
+    record,
+    stored_bytes,
+    text_of,
+)
 
 DAY = 86_400.0
 
@@ -47,9 +61,9 @@ class Clock:
         return self.now + self.ahead
 
 
-def opened(path: Path, clock: Clock, retention: Retention | None = None) -> SQLiteStore:
+def opened(location: StoreLocation, clock: Clock, retention: Retention | None = None) -> SQLStore:
     """A store of a process that starts now, and begins with a sweep."""
-    store = SQLiteStore(path, clock=clock, elapsed=clock.elapsed, retention=retention)
+    store = open_at(location, clock=clock, elapsed=clock.elapsed, retention=retention)
     store.sweep()
     return store
 
@@ -60,13 +74,21 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[SQLiteStore]:
-    store = opened(tmp_path / "respool" / "respool.db", clock, Retention(days=30, megabytes=1))
+def store(location: StoreLocation, clock: Clock) -> Iterator[SQLStore]:
+    store = opened(location, clock, Retention(days=30, megabytes=1))
     yield store
     store.close()
 
 
-def swept(store: SQLiteStore) -> int:
+@pytest.fixture
+def file_store(tmp_path: Path, clock: Clock) -> Iterator[SQLiteStore]:
+    store = opened(tmp_path / "respool" / "respool.db", clock, Retention(days=30, megabytes=1))
+    assert isinstance(store, SQLiteStore)
+    yield store
+    store.close()
+
+
+def swept(store: SQLStore) -> int:
     """Sweep to the end; the number of steps it took."""
     steps = 1
     while store.sweep():
@@ -75,7 +97,7 @@ def swept(store: SQLiteStore) -> int:
     return steps
 
 
-def names(store: SQLiteStore) -> set[str]:
+def names(store: SQLStore) -> set[str]:
     return {one.name for one in store.conversations(None, limit=1_000)}
 
 
@@ -85,9 +107,7 @@ def noise(number: int, size: int = 250_000) -> str:
 
 
 class TestAge:
-    def test_a_conversation_goes_with_all_that_only_it_needs(
-        self, store: SQLiteStore, clock: Clock
-    ):
+    def test_a_conversation_goes_with_all_that_only_it_needs(self, store: SQLStore, clock: Clock):
         mine, shared = by_ref(text_of(1)), by_ref(text_of(2))
         store.keep(OWNER, "old", mine | shared)
         store.add_facts("old", Facts(cold=frozenset({"0a"})))
@@ -98,9 +118,14 @@ class TestAge:
         clock.now += 20 * DAY
         store.keep(OTHER, "later", shared)
         store.add_facts("later", Facts(cold=frozenset({"0c"})))
+        assert store.claim("later", "0c", "one", SentRequest(time=clock.now), Facts())
         swept(store)
+        assert len(store.prior_requests("later", ["0c"]).claims) == 1
+        clock.now += 2 * DAY
+        swept(store)
+        assert store.prior_requests("later", ["0c"]).claims == ()
         assert names(store) == {"old", "later"}
-        clock.now += 11 * DAY
+        clock.now += 9 * DAY
         swept(store)
         assert names(store) == {"later"}
         assert dict(store.originals(None)) == shared
@@ -109,9 +134,7 @@ class TestAge:
         assert store.edits("r1", None) is None
         assert store.rejected_requests(None) == []
 
-    def test_an_original_stays_while_its_conversation_goes_on(
-        self, store: SQLiteStore, clock: Clock
-    ):
+    def test_an_original_stays_while_its_conversation_goes_on(self, store: SQLStore, clock: Clock):
         """Its marker is in every request, however long ago it was put there."""
         first = by_ref(text_of(1))
         store.keep(OWNER, "c1", first)
@@ -127,7 +150,7 @@ class TestAge:
         assert store.readable_refs(first, OWNER)
         assert names(store) == {"c1"}
 
-    def test_goes_in_small_steps_between_which_others_write(self, store: SQLiteStore, clock: Clock):
+    def test_goes_in_small_steps_between_which_others_write(self, store: SQLStore, clock: Clock):
         texts = by_ref(*(text_of(number, 2) for number in range(1_000)))
         store.keep(OWNER, "old", texts)
         clock.now += 31 * DAY
@@ -139,61 +162,65 @@ class TestAge:
         swept(store)
         assert store.readable_refs(texts, None) == texts.keys()
 
-    def test_a_damaged_file_is_kept_from_the_move_on(self, store: SQLiteStore, clock: Clock):
+    def test_a_damaged_file_is_kept_from_the_move_on(self, file_store: SQLiteStore, clock: Clock):
         """However old it was when it was moved; side files too."""
-        store.keep(OWNER, "c1", by_ref("text"))
-        store.close()
-        data = store.path.read_bytes()
-        store.path.write_bytes(data[:100] + b"\xff" * 3_996 + data[4_096:])
-        log = store.path.with_name(f"{store.path.name}-wal")
+        file_store.keep(OWNER, "c1", by_ref("text"))
+        file_store.close()
+        data = file_store.path.read_bytes()
+        file_store.path.write_bytes(data[:100] + b"\xff" * 3_996 + data[4_096:])
+        log = file_store.path.with_name(f"{file_store.path.name}-wal")
         log.write_bytes(b"x")
         clock.now = time.time()
-        for file in (store.path, log):
+        for file in (file_store.path, log):
             os.utime(file, (clock.now - 40 * DAY, clock.now - 40 * DAY))
-        quarantine(store.path, file_identity(store.path), 1)
-        again = opened(store.path, clock)
+        quarantine(file_store.path, file_identity(file_store.path), 1)
+        again = opened(file_store.location, clock)
         again.keep(OWNER, "c1", by_ref("text"))
-        aside = quarantined_files(store.path)
+        aside = quarantined_files(file_store.path)
         assert [file.name[-4:] == "-wal" for file in aside] == [False, True]
         clock.now += 29 * DAY
         again._maintain()
-        assert quarantined_files(store.path) == aside
+        assert quarantined_files(file_store.path) == aside
         clock.now += 2 * DAY
         swept(again)
         again._maintain()
-        assert quarantined_files(store.path) == []
+        assert quarantined_files(file_store.path) == []
         again.close()
 
-    def test_a_file_of_another_name_is_nobodys_to_delete(self, store: SQLiteStore, clock: Clock):
-        store.keep(OWNER, "c1", by_ref("text"))
-        copy = store.path.with_name(f"{store.path.name}.damaged-keep-this")
+    def test_a_file_of_another_name_is_nobodys_to_delete(
+        self, file_store: SQLiteStore, clock: Clock
+    ):
+        file_store.keep(OWNER, "c1", by_ref("text"))
+        copy = file_store.path.with_name(f"{file_store.path.name}.damaged-keep-this")
         copy.write_bytes(b"x")
         os.utime(copy, (NOW - 99 * DAY, NOW - 99 * DAY))
-        store._maintain()
-        store.forget()
+        file_store._maintain()
+        file_store.forget()
         assert copy.exists()
 
-    def test_damaged_files_that_were_moved_aside_go_too(self, store: SQLiteStore, clock: Clock):
-        store.keep(OWNER, "c1", by_ref("text"))
-        aside = store.path.with_name(store.path.name + ".damaged-20260101-000000")
+    def test_damaged_files_that_were_moved_aside_go_too(
+        self, file_store: SQLiteStore, clock: Clock
+    ):
+        file_store.keep(OWNER, "c1", by_ref("text"))
+        aside = file_store.path.with_name(file_store.path.name + ".damaged-20260101-000000")
         aside.write_bytes(b"x")
         os.utime(aside, (NOW - 29 * DAY, NOW - 29 * DAY))
-        store._maintain()
-        assert quarantined_files(store.path) == [aside]
+        file_store._maintain()
+        assert quarantined_files(file_store.path) == [aside]
         clock.now += 2 * DAY
-        store._maintain()
-        assert quarantined_files(store.path) == []
+        file_store._maintain()
+        assert quarantined_files(file_store.path) == []
 
 
 class TestClock:
     """Clocks that are wrong for a while, and machines that were off."""
 
-    def use(self, store: SQLiteStore, clock: Clock, name: str) -> None:
+    def use(self, store: SQLStore, clock: Clock, name: str) -> None:
         store.record(record(f"{name} {clock.now}", conversation=name, time=clock()))
         store.add_facts(f"facts of {name}", Facts(cold=frozenset({"0a"})))
         assert store.flush()
 
-    def let_pass(self, store: SQLiteStore, clock: Clock, days: float) -> None:
+    def let_pass(self, store: SQLStore, clock: Clock, days: float) -> None:
         """Sweep four times a day."""
         for _ in range(round(days * 4)):
             clock.now += DAY / 4
@@ -203,18 +230,18 @@ class TestClock:
     @pytest.mark.parametrize("steady", [2, 40])
     @pytest.mark.parametrize("restarts", [False, True])
     def test_one_that_is_wrong_for_less_than_a_day_deletes_nothing(
-        self, store: SQLiteStore, clock: Clock, ahead: float, steady: int, restarts: bool
+        self, store: SQLStore, clock: Clock, ahead: float, steady: int, restarts: bool
     ):
         self.let_pass(store, clock, steady)
         self.use(store, clock, "before")
         clock.ahead = ahead
-        used = opened(store.path, clock) if restarts else store
+        used = opened(store.location, clock) if restarts else store
         clock.now += 1
         swept(used)
         self.use(used, clock, "meanwhile")
         self.let_pass(used, clock, 0.75)
         clock.ahead = 0
-        later = opened(store.path, clock) if restarts else store
+        later = opened(store.location, clock) if restarts else store
         self.let_pass(later, clock, 25)
         assert names(store) == {"before", "meanwhile"}
         self.let_pass(later, clock, 30)
@@ -223,7 +250,7 @@ class TestClock:
         for one in {used, later} - {store}:
             one.close()
 
-    def test_two_jumps_in_a_row_delete_nothing(self, store: SQLiteStore, clock: Clock):
+    def test_two_jumps_in_a_row_delete_nothing(self, store: SQLStore, clock: Clock):
         self.let_pass(store, clock, 2)
         self.use(store, clock, "before")
         for _ in range(10):
@@ -232,10 +259,10 @@ class TestClock:
             swept(store)
         assert names(store) == {"before"}
 
-    def test_a_process_with_another_clock_deletes_nothing(self, store: SQLiteStore, clock: Clock):
+    def test_a_process_with_another_clock_deletes_nothing(self, store: SQLStore, clock: Clock):
         other = Clock()
         other.ahead = 31 * DAY
-        wrong = opened(store.path, other)
+        wrong = opened(store.location, other)
         for _ in range(20):
             other.now = clock.now = clock.now + DAY / 4
             self.use(store, clock, "live")
@@ -246,46 +273,47 @@ class TestClock:
 
     @pytest.mark.parametrize("start", [True, False])
     def test_after_forty_days_off_the_old_goes_in_a_day(
-        self, store: SQLiteStore, clock: Clock, start: bool
+        self, store: SQLStore, clock: Clock, start: bool
     ):
         """The process starts anew, or the machine slept: then a clock of its own went on."""
         self.let_pass(store, clock, 2)
         self.use(store, clock, "old")
         clock.now += 40 * DAY
-        again = opened(store.path, clock) if start else store
+        again = opened(store.location, clock) if start else store
         assert names(store) == {"old"}
         self.use(again, clock, "new")
         self.let_pass(again, clock, 1)
         assert names(store) == {"new"}
         again.close()
 
-    def test_a_process_a_week_for_minutes_deletes_what_is_old(
-        self, store: SQLiteStore, clock: Clock
-    ):
+    def test_a_process_a_week_for_minutes_deletes_what_is_old(self, store: SQLStore, clock: Clock):
         for week in range(12):
-            with contextlib.closing(opened(store.path, clock)) as one:
+            with contextlib.closing(opened(store.location, clock)) as one:
                 self.use(one, clock, f"week {week:02}")
                 clock.now += 600
                 swept(one)
             clock.now += 7 * DAY
         assert names(store) == {f"week {week:02}" for week in range(6, 12)}
 
-    def test_a_day_after_a_reboot_still_counts_by_the_clock(self, store: SQLiteStore, clock: Clock):
+    def test_a_day_after_a_reboot_still_counts_by_the_clock(self, store: SQLStore, clock: Clock):
         """Processes that run for an hour a day age their rows day by day."""
         self.use(store, clock, "old")
         for _ in range(33):
             clock.now += 0.9 * DAY
-            opened(store.path, clock).close()
+            opened(store.location, clock).close()
             assert names(store) == {"old"}
         clock.now += 0.9 * DAY
-        opened(store.path, clock).close()
+        opened(store.location, clock).close()
         assert names(store) == set()
 
-    def test_what_was_dated_ahead_does_not_stay_for_ever(self, store: SQLiteStore, clock: Clock):
+    def test_what_was_dated_ahead_does_not_stay_for_ever(
+        self, store: SQLStore, clock: Clock, tmp_path: Path
+    ):
         clock.ahead = 1_000 * DAY
         self.use(store, clock, "ahead")
         store.keep(OWNER, "ahead", by_ref("text"))
-        aside = store.path.with_name(store.path.name + ".damaged-20260101-000000")
+        aside = tmp_path / "state" / "respool" / "respool.db.damaged-20260101-000000"
+        aside.parent.mkdir(parents=True, exist_ok=True)
         aside.write_bytes(b"x")
         os.utime(aside, (clock(), clock()))
         clock.ahead = 0
@@ -294,9 +322,9 @@ class TestClock:
             store._maintain()
         assert names(store) == set()
         assert store.facts("facts of ahead") == Facts()
-        assert not aside.exists()
+        assert aside.exists() is isinstance(store, PostgresStore)
 
-    def test_what_is_used_on_after_it_was_dated_ahead_stays(self, store: SQLiteStore, clock: Clock):
+    def test_what_is_used_on_after_it_was_dated_ahead_stays(self, store: SQLStore, clock: Clock):
         """A cache that knows its first date must not keep it from the file."""
         texts = by_ref(text_of(1))
         clock.ahead = 1_000 * DAY
@@ -307,7 +335,7 @@ class TestClock:
             store.keep(OWNER, "c1", texts)
         assert store.readable_refs(texts, OWNER) == texts.keys()
 
-    def test_the_size_limit_takes_nothing_by_a_wrong_clock(self, store: SQLiteStore, clock: Clock):
+    def test_the_size_limit_takes_nothing_by_a_wrong_clock(self, store: SQLStore, clock: Clock):
         self.let_pass(store, clock, 2)
         store.keep(OWNER, "live", by_ref(*(noise(number) for number in range(6))))
         clock.ahead = 31 * DAY
@@ -424,9 +452,11 @@ def test_odd_clocks_can_fail(
 ):
     match planted:
         case "the clock is believed":
-            monkeypatch.setattr(sqlite, "trust_time", lambda _c, now: TrustedTime(now.time, True))
+            monkeypatch.setattr(
+                sql_store, "trust_time", lambda _c, now: TrustedTime(now.time, True)
+            )
         case "nothing is ever trusted":
-            monkeypatch.setattr(sqlite, "trust_time", lambda *_: TrustedTime())
+            monkeypatch.setattr(sql_store, "trust_time", lambda *_: TrustedTime())
         case "what is behind stays behind":
             monkeypatch.setattr(originals, "not_before_trusted", lambda _c, time: time)
         case _:
@@ -443,7 +473,7 @@ def _play_all(folder: Path) -> None:
 
 class TestSize:
     def test_the_longest_unused_go_first_and_only_as_many_as_must(
-        self, store: SQLiteStore, clock: Clock
+        self, store: SQLStore, clock: Clock
     ):
         for number in range(12):
             store.keep(OWNER, f"c{number:02}", by_ref(noise(number)))
@@ -453,12 +483,12 @@ class TestSize:
         left = sorted(names(store))
         assert 2 <= len(left) < 12
         assert left == [f"c{number:02}" for number in range(12 - len(left), 12)]
-        store.close()
-        assert 500_000 < store.path.stat().st_size < 1_000_000 + 500 * 4_096  # given back, roughly
+        assert 400_000 < store._database.used_bytes(0) <= 1_000_000
+        if isinstance(store, SQLiteStore):
+            store.close()
+            assert 500_000 < store.size() < 1_000_000 + 500 * 4_096  # given back, roughly
 
-    def test_what_went_on_lately_stays_though_it_is_too_much(
-        self, store: SQLiteStore, clock: Clock
-    ):
+    def test_what_went_on_lately_stays_though_it_is_too_much(self, store: SQLStore, clock: Clock):
         old, live = by_ref(noise(0)), by_ref(*(noise(number) for number in range(1, 30)))
         store.keep(OWNER, "old", old)
         clock.now += 10 * DAY
@@ -471,7 +501,7 @@ class TestSize:
         assert names(store) == set()
 
 
-def test_a_sweep_that_is_due_runs_by_itself(store: SQLiteStore, clock: Clock):
+def test_a_sweep_that_is_due_runs_by_itself(store: SQLStore, clock: Clock):
     store.keep(OWNER, "old", by_ref(text_of(1)))
     clock.now += 31 * DAY
     store.record(record("r1", conversation="new", time=clock.now))
@@ -500,7 +530,7 @@ def case(conversation: str, **fields: bytes) -> RejectedRequest:
 class Left:
     """Texts of one conversation, and the bytes by which each would be found in the file."""
 
-    def __init__(self, store: SQLiteStore, owner: str, name: str) -> None:
+    def __init__(self, store: SQLStore, owner: str, name: str) -> None:
         self.short = f"the password of {name} is swordfish"  # too short to be packed
         words = random.Random(name)  # packed, no two of these have a part in common
         self.long = "".join(f"{words.getrandbits(128):x}\n" for _ in range(1_000))
@@ -520,9 +550,9 @@ class Left:
         store.add_facts(name, Facts(cold=frozenset({name.encode().hex()})))
         assert store.flush()
 
-    def traces(self, store: SQLiteStore) -> list[bool]:
+    def traces(self, store: SQLStore) -> list[bool]:
         """Texts that are still in the bytes of the store's files."""
-        data = bytes_of(store.path)
+        data = stored_bytes(store)
         body = pack_original(reference(self.long), self.long).body
         parts = [body[at : at + 64] for at in range(64, len(body) - 64, 64)]
         return [
@@ -539,7 +569,14 @@ ALL, NONE = [True] * 5, [False] * 5
 
 class TestForget:
     @pytest.fixture
-    def left(self, store: SQLiteStore) -> dict[str, Left]:
+    def left(self, store: SQLStore) -> dict[str, Left]:
+        return self.leave(store)
+
+    @pytest.fixture
+    def file_left(self, file_store: SQLiteStore) -> dict[str, Left]:
+        return self.leave(file_store)
+
+    def leave(self, store: SQLStore) -> dict[str, Left]:
         owners = {"alpha": OWNER, "beta": OWNER, "gamma": OTHER}
         left = {name: Left(store, owner, name) for name, owner in owners.items()}
         assert all(one.traces(store) == ALL for one in left.values())
@@ -558,7 +595,7 @@ class TestForget:
         ],
     )
     def test_takes_the_text_out_of_the_bytes_of_the_file(
-        self, store: SQLiteStore, left: dict[str, Left], named: dict[str, str], gone: set[str]
+        self, store: SQLStore, left: dict[str, Left], named: dict[str, str], gone: set[str]
     ):
         done = store.forget(**named)  # type: ignore[arg-type]
         assert done == ForgetResult(len(gone), 2 * len(gone), len(gone), erased=True)
@@ -579,7 +616,7 @@ class TestForget:
         ],
     )
     def test_takes_facts_of_which_nothing_else_is_known(
-        self, store: SQLiteStore, clock: Clock, named: dict[str, str], gone: set[str]
+        self, store: SQLStore, clock: Clock, named: dict[str, str], gone: set[str]
     ):
         said = {name: f"what a summary said {name}" for name in ("early", "late")}
         for name, words in said.items():
@@ -587,12 +624,12 @@ class TestForget:
             assert store.flush()
             clock.now += DAY
         assert store.forget(**named).erased  # type: ignore[arg-type]
-        data = bytes_of(store.path)
+        data = stored_bytes(store)
         for name, words in said.items():
             assert (words.encode() in data) is (name not in gone)
             assert bool(store.facts(name).summaries) is (name not in gone)
 
-    def test_of_a_conversation_that_goes_on_what_is_older(self, store: SQLiteStore, clock: Clock):
+    def test_of_a_conversation_that_goes_on_what_is_older(self, store: SQLStore, clock: Clock):
         old = Left(store, OWNER, "alpha")
         clock.now += DAY
         new = by_ref("said today")
@@ -603,7 +640,7 @@ class TestForget:
         assert dict(store.originals(OWNER)) == new
         assert [one.id for one in store.requests("alpha", OWNER)] == ["r2"]
 
-    def test_what_another_conversation_needs_stays(self, store: SQLiteStore):
+    def test_what_another_conversation_needs_stays(self, store: SQLStore):
         shared = by_ref(text_of(1))
         store.keep(OWNER, "c1", shared)
         store.keep(OTHER, "c2", shared)
@@ -611,21 +648,23 @@ class TestForget:
         assert dict(store.originals(OTHER)) == shared
         assert dict(store.originals(OWNER)) == {}
 
-    def test_everything_takes_damaged_files_along(self, store: SQLiteStore, left: dict[str, Left]):
-        aside = store.path.with_name(store.path.name + ".damaged-20260101-000000")
-        aside.write_text(left["alpha"].short)
-        store.forget(conversation="alpha")
+    def test_everything_takes_damaged_files_along(
+        self, file_store: SQLiteStore, file_left: dict[str, Left]
+    ):
+        aside = file_store.path.with_name(file_store.path.name + ".damaged-20260101-000000")
+        aside.write_text(file_left["alpha"].short)
+        file_store.forget(conversation="alpha")
         assert aside.exists()
-        store.forget()
-        assert all(one.traces(store) == NONE for one in left.values())
+        file_store.forget()
+        assert all(one.traces(file_store) == NONE for one in file_left.values())
 
     def test_says_when_another_still_reads_the_old_bytes(
-        self, store: SQLiteStore, left: dict[str, Left]
+        self, file_store: SQLiteStore, file_left: dict[str, Left]
     ):
-        store._database.wait = 0.1
-        store.close()
-        again = SQLiteStore(store.path, wait=0.2)
-        with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as reader:
+        file_store._database.wait = 0.1
+        file_store.close()
+        again = another(file_store, wait=0.2)
+        with contextlib.closing(sqlite3.connect(file_store.path, isolation_level=None)) as reader:
             again.salt()
             reader.execute("BEGIN")
             reader.execute("SELECT * FROM originals").fetchone()
@@ -633,13 +672,15 @@ class TestForget:
             assert names(again) == set()
             reader.execute("COMMIT")
         assert again.forget().erased
-        assert left["alpha"].traces(again) == NONE
+        assert file_left["alpha"].traces(again) == NONE
         again.close()
 
     @pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
-    def test_the_file_stays_its_owners_alone(self, store: SQLiteStore, left: dict[str, Left]):
-        store.forget()
-        modes = {stat.S_IMODE(file.stat().st_mode) for file in store.path.parent.iterdir()}
+    def test_the_file_stays_its_owners_alone(
+        self, file_store: SQLiteStore, file_left: dict[str, Left]
+    ):
+        file_store.forget()
+        modes = {stat.S_IMODE(file.stat().st_mode) for file in file_store.path.parent.iterdir()}
         assert modes == {0o600}
-        store.keep(OWNER, "c1", by_ref("goes on"))
-        assert store.refs(OWNER) == [reference("goes on")]
+        file_store.keep(OWNER, "c1", by_ref("goes on"))
+        assert file_store.refs(OWNER) == [reference("goes on")]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from respool.cli import main
 from respool.dashboard.queries import DashboardQueries, ProxyStatus
 from respool.pricing import Usage
 from respool.proxy.billing import RunTotals
-from respool.store import RequestRecord, SQLiteStore
+from respool.store import RequestRecord, SQLiteStore, SQLStore
 from respool.store.savings import (
     Saving,
     add_savings,
@@ -61,19 +61,20 @@ def records(draw: st.DrawFn) -> list[RequestRecord]:
     return made
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(made=records())
 def test_sums_of_the_store_are_those_of_the_records(
-    tmp_path_factory: pytest.TempPathFactory, made: list[RequestRecord]
+    store: SQLStore, made: list[RequestRecord]
 ) -> None:
-    store = SQLiteStore(tmp_path_factory.mktemp("store") / "respool.db")
-    for one in made:
-        assert store.record(one)
-    assert store.flush()
+    store.forget()
+    store._write_records(made)
     (total,) = store.totals(None, since=0.0, until=1e6, step=1e6)
     (conversation,) = store.conversations(None)
     listed = store.requests(conversation.name, None)
-    store.close()
     expected = add_savings(map(saving_of_record, made))
     for name in Saving.__struct_fields__:
         assert getattr(saving_of_total(total), name) == pytest.approx(getattr(expected, name)), name

@@ -7,26 +7,38 @@ import os
 import re
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from respool.markers import OmissionMarker, find_marker, reference
 from respool.store import (
     RecordedEdit,
     Retention,
+    ServerAddress,
     SQLiteStore,
+    SQLStore,
+    StoreLocation,
     UnsearchablePattern,
     search_index,
 )
-from respool.store import sqlite as sqlite_store
+from respool.store.postgres import PostgresStore
 from respool.store.search_index import MAX_PATTERN_CHARS, SearchTerms
 from tests.effort import examples
-from tests.store.support import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
+from tests.store.support import (
+    NOW,
+    OTHER,
+    OWNER,
+    by_ref,
+    bytes_of,
+    open_at,
+    record,
+    stored_bytes,
+    text_of,
+)
 
 SOURCE = 'def parse_range(text):\n    return foo.bar("a b", src/app/main.py)  # "quoted"\n'
 GREEK = "“Straße” ΑΘΗΝΑ İstanbul → naïve │x9│\n"
@@ -73,7 +85,7 @@ FITTING = [
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SQLiteStore]:
+def file_store(tmp_path: Path) -> Iterator[SQLiteStore]:
     store = SQLiteStore(tmp_path / "respool.db")
     yield store
     store.close()
@@ -83,33 +95,59 @@ def index_file(store: SQLiteStore) -> Path:
     return store.path.with_name("respool.db-search")
 
 
-def found(store: SQLiteStore, pattern: str, owner: str | None = None, **options: str) -> set[str]:
+def found(store: SQLStore, pattern: str, owner: str | None = None, **options: str) -> set[str]:
     return {hit.ref for hit in store.search(pattern, owner, limit=1_000, **options).hits}
 
 
 @pytest.mark.parametrize("way", ["index", "scan", "no FTS5"])
 def test_finds_the_same_by_the_index_and_without_it(
-    store: SQLiteStore, way: str, monkeypatch: pytest.MonkeyPatch
+    file_store: SQLiteStore, way: str, monkeypatch: pytest.MonkeyPatch
 ):
-    store.keep(OWNER, "c1", by_ref(*TEXTS))
+    file_store.keep(OWNER, "c1", by_ref(*TEXTS))
     if way == "no FTS5":
         monkeypatch.setattr(search_index, "has_fts5", lambda: False)
-        monkeypatch.setattr(sqlite_store, "has_fts5", lambda: False)
     for pattern, text in FITTING:
         if way == "scan":
-            store._index.delete()
+            file_store._index.delete()
         elif way == "index":
-            found(store, "anything")
-            known = store._index.candidates(SearchTerms(pattern))
+            found(file_store, "anything")
+            known = file_store._index.candidates(SearchTerms(pattern))
             assert known.indexed == by_ref(*TEXTS).keys() or not re.search(r"\w", pattern)
-        assert found(store, pattern) == (set() if text is None else {reference(text)}), pattern
-    note = store.search("one", None).note
+        assert found(file_store, pattern) == (set() if text is None else {reference(text)}), pattern
+    note = file_store.search("one", None).note
     assert ("has no FTS5" in note) is (way == "no FTS5")
-    assert index_file(store).exists() is (way != "no FTS5")
+    assert index_file(file_store).exists() is (way != "no FTS5")
+
+
+def test_postgres_finds_the_same_by_its_index_and_without_it(postgres_url: str):
+    store = PostgresStore(ServerAddress(postgres_url))
+    store.keep(OWNER, "c1", by_ref(*TEXTS))
+    for way in ("scan", "index"):
+        for pattern, text in FITTING:
+            if way == "scan":
+                store._database.write(lambda c: c.execute("DELETE FROM search_words"))
+            elif re.search(r"\w", pattern):
+                known = store._index.candidates(SearchTerms(pattern))
+                assert known.indexed == by_ref(*TEXTS).keys()
+                assert text is not None or len(known.fitting) < len(TEXTS)
+            assert found(store, pattern) == (set() if text is None else {reference(text)}), pattern
+    assert store.search("one", None).note == ""
+    store.close()
+
+
+def test_postgres_reads_a_text_with_too_many_words_for_its_index(postgres_url: str):
+    store = PostgresStore(ServerAddress(postgres_url))
+    many = by_ref("".join(f"{number:x}word{number} " for number in range(90_000)))
+    store.keep(OWNER, "c1", many)
+    for _ in range(2):
+        assert found(store, "15f8fword89999") == many.keys()
+    known = store._index.candidates(SearchTerms("elsewhere"))
+    assert known.indexed == known.fitting == many.keys()
+    store.close()
 
 
 @pytest.mark.parametrize("pattern", ["", " \n", '" "', "x" * (MAX_PATTERN_CHARS + 1)])
-def test_refuses_a_pattern_that_names_nothing(store: SQLiteStore, pattern: str):
+def test_refuses_a_pattern_that_names_nothing(store: SQLStore, pattern: str):
     with pytest.raises(UnsearchablePattern):
         store.search(pattern, None)
 
@@ -119,38 +157,40 @@ originals = st.lists(words, min_size=1, max_size=6).map(" ".join)
 
 
 @given(mine=st.sets(originals, max_size=4), theirs=st.sets(originals, max_size=4))
-@settings(max_examples=examples(15), deadline=None)
+@settings(
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_each_word_is_found_by_its_owner_by_nobody_else_and_not_after_forget(
-    mine: set[str], theirs: set[str]
+    store: SQLStore, mine: set[str], theirs: set[str]
 ):
-    with tempfile.TemporaryDirectory() as folder:
-        store = SQLiteStore(Path(folder) / "respool.db")
-        held = {OWNER: mine, OTHER: theirs, None: mine | theirs}
-        store.keep(OWNER, "c1", by_ref(*mine))
-        store.keep(OTHER, "c2", by_ref(*theirs))
+    store.forget()
+    held = {OWNER: mine, OTHER: theirs, None: mine | theirs}
+    store.keep(OWNER, "c1", by_ref(*mine))
+    store.keep(OTHER, "c2", by_ref(*theirs))
 
-        def check() -> None:
-            for word in {one for text in mine | theirs for one in re.findall(r"\w+", text.lower())}:
-                for owner, texts in held.items():
-                    fitting = {
-                        reference(text)
-                        for text in texts
-                        if any(one.startswith(word) for one in re.findall(r"\w+", text.lower()))
-                    }
-                    assert found(store, word, owner) == fitting, (word, owner)
+    def check() -> None:
+        for word in {one for text in mine | theirs for one in re.findall(r"\w+", text.lower())}:
+            for owner, texts in held.items():
+                fitting = {
+                    reference(text)
+                    for text in texts
+                    if any(one.startswith(word) for one in re.findall(r"\w+", text.lower()))
+                }
+                assert found(store, word, owner) == fitting, (word, owner)
 
-        for _ in range(2):  # by a scan first
-            check()
-        store.forget(owner=OWNER)
-        held = {OWNER: set(), OTHER: theirs, None: theirs}
-        for _ in range(2):
-            check()
-        store.close()
+    for _ in range(2):  # by a scan first
+        check()
+    store.forget(owner=OWNER)
+    held = {OWNER: set(), OTHER: theirs, None: theirs}
+    for _ in range(2):
+        check()
 
 
-def test_tells_where_a_hit_came_from_and_lists_the_latest_first(tmp_path: Path):
+def test_tells_where_a_hit_came_from_and_lists_the_latest_first(location: StoreLocation):
     now = NOW
-    store = SQLiteStore(tmp_path / "respool.db", clock=lambda: now)
+    store = open_at(location, clock=lambda: now)
     texts = [f"{'x' * 90} needle {number} {'y' * 200}\n" for number in range(3)]
     for number, text in enumerate(texts):
         now = NOW + number
@@ -175,7 +215,7 @@ def test_tells_where_a_hit_came_from_and_lists_the_latest_first(tmp_path: Path):
     store.close()
 
 
-def test_leaves_out_a_shortened_text_if_its_original_fits(store: SQLiteStore):
+def test_leaves_out_a_shortened_text_if_its_original_fits(store: SQLStore):
     original = "alpha\nbeta\n"
     short = f"alpha\n{OmissionMarker(1, 'lines', reference(original), 2)}\n"
     orphan = short.replace(reference(original), "a" * 20)
@@ -192,26 +232,26 @@ SECRET = "zyxwordfish"
 
 @pytest.mark.parametrize("by", [{}, {"owner": OWNER}, {"conversation": "c1"}, {"before": 9e12}])
 def test_forget_takes_words_out_of_the_bytes_of_the_index(
-    store: SQLiteStore, by: dict[str, str | float]
+    store: SQLStore, by: dict[str, str | float]
 ):
     store.keep(OWNER, "c1", by_ref(f"{SECRET} {text_of(1)}"))
     store.keep(OTHER, "c2", by_ref(text_of(2)))
     assert found(store, SECRET)
-    assert SECRET.encode() in index_file(store).read_bytes()  # or the rest shows nothing
+    assert SECRET.encode() in stored_bytes(store)  # or the rest shows nothing
     assert store.forget(**by).erased  # type: ignore[arg-type]
-    assert SECRET.encode() not in bytes_of(store.path)
+    assert SECRET.encode() not in stored_bytes(store)
     assert found(store, SECRET) == set()
     assert bool(found(store, "src/module_14.py")) is (
         by in ({"owner": OWNER}, {"conversation": "c1"})
     )
-    assert SECRET.encode() not in bytes_of(store.path)
+    assert SECRET.encode() not in stored_bytes(store)
 
 
 def test_nothing_is_left_of_what_is_forgotten_while_it_is_indexed(
-    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+    file_store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ):
-    store.keep(OWNER, "c1", by_ref(f"{SECRET} {text_of(1)}"))
-    other, insert = SQLiteStore(store.path), search_index._insert
+    file_store.keep(OWNER, "c1", by_ref(f"{SECRET} {text_of(1)}"))
+    other, insert = SQLiteStore(file_store.path), search_index._insert
     erased: list[bool] = []
 
     def forget_and_insert(connection: sqlite3.Connection, ref: str, text: str) -> None:
@@ -219,14 +259,14 @@ def test_nothing_is_left_of_what_is_forgotten_while_it_is_indexed(
         insert(connection, ref, text)
 
     monkeypatch.setattr(search_index, "_insert", forget_and_insert)
-    assert found(store, SECRET)
+    assert found(file_store, SECRET)
     assert erased == [os.name != "nt"]
-    assert SECRET.encode() not in bytes_of(store.path)
-    assert found(store, SECRET) == set()
+    assert SECRET.encode() not in bytes_of(file_store.path)
+    assert found(file_store, SECRET) == set()
     other.close()
 
 
-def test_nobody_learns_the_conversations_of_others_that_have_the_same_text(store: SQLiteStore):
+def test_nobody_learns_the_conversations_of_others_that_have_the_same_text(store: SQLStore):
     shared = by_ref("the same for both")
     store.keep(OWNER, "mine", shared)
     store.keep(OTHER, "theirs", shared)
@@ -274,11 +314,11 @@ def test_retention_takes_words_out_of_the_bytes_of_the_index(
 
 
 @pytest.mark.parametrize("damage", ["garbage", "version", "no table", "postings", "folder"])
-def test_a_damaged_index_costs_nothing_but_time(store: SQLiteStore, damage: str):
+def test_a_damaged_index_costs_nothing_but_time(file_store: SQLiteStore, damage: str):
     texts = by_ref(*(text_of(number) for number in range(30)))
-    store.keep(OWNER, "c1", texts)
-    found(store, "src")
-    file = index_file(store)
+    file_store.keep(OWNER, "c1", texts)
+    found(file_store, "src")
+    file = index_file(file_store)
     with contextlib.closing(sqlite3.connect(file)) as connection:
         if damage == "version":
             connection.execute("PRAGMA user_version = 77")
@@ -294,11 +334,11 @@ def test_a_damaged_index_costs_nothing_but_time(store: SQLiteStore, damage: str)
     elif damage == "folder":
         file.mkdir()
     for _ in range(3):
-        assert found(store, "src", OWNER) == texts.keys()
-        assert found(store, "src", OTHER) == set()
-    assert store.quarantined_files() == []
+        assert found(file_store, "src", OWNER) == texts.keys()
+        assert found(file_store, "src", OTHER) == set()
+    assert file_store.quarantined_files() == []
     if damage != "folder":
-        assert store._index.candidates(SearchTerms("src")).indexed == texts.keys()
+        assert file_store._index.candidates(SearchTerms("src")).indexed == texts.keys()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")

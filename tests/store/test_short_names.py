@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from respool.store import SQLiteStore, UnclearName, choose_name, resolve_name
+from respool.store import SQLStore, UnclearName, choose_name, resolve_name
 from tests.store.support import OTHER, OWNER, by_ref
 
 NAMES = ["aaaa1111", "aaaa2222", "aaab3333", "aaaa"]
@@ -46,8 +44,7 @@ def test_what_is_unclear_is_refused(given: str, said: str):
     assert str(error.value) == said
 
 
-def test_a_store_finds_names_of_each_kind(tmp_path: Path):
-    store = SQLiteStore(tmp_path / "respool.db")
+def test_a_store_finds_names_of_each_kind(store: SQLStore):
     store.keep(OWNER, "5f0c11", by_ref("one"))
     store.keep(OTHER, "5f0c22", by_ref("two"))
     (ref,) = by_ref("one")
@@ -62,4 +59,3 @@ def test_a_store_finds_names_of_each_kind(tmp_path: Path):
         store.keep(OWNER, name, by_ref(name))
     with pytest.raises(UnclearName, match=r"9999007 and more\.$"):
         resolve_name(store, "conversation", "9999")
-    store.close()

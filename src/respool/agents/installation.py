@@ -20,7 +20,7 @@ import msgspec
 from ..errors import RespoolError
 from ..proxy.router import UPSTREAM_PREFIX
 from ..proxy.server_options import Upstream, Upstreams
-from ..store.retention import store_path
+from ..store.location import store_path
 from .install import InstallPlan, SettingsEdit, merge_upstreams
 from .service import (
     Manager,

@@ -30,6 +30,7 @@ _COMMANDS = {
     "mcp": "Let an agent expand and find originals by itself.",
     "expand": "Write the original that a marker leads to.",
     "search": "Find originals in the store by their words.",
+    "team": "Manage teams, their tokens, settings and quotas.",
     "forget": "Delete stored originals, records of requests and facts.",
     "demo": "Show what respool does on a bundled example.",
     "docs": "Show the documentation.",

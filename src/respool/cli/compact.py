@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +15,7 @@ from .options import (
     STANDARD_STREAM,
     compact_input,
     display_name,
-    file_argument,
+    engine_option,
     format_option,
     policy_options,
     read_input,
@@ -22,21 +23,88 @@ from .options import (
     write_bytes,
 )
 
+_BATCH_OPTIONS = ("column", "to", "with_originals", "engine", "jobs", "quiet")
+
 
 @click.command()
-@file_argument
-@click.option("-o", "--output", default=STANDARD_STREAM, metavar="PATH", help="File to write to.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    default=STANDARD_STREAM,
+    metavar="PATH",
+    help="File to write to; with --batch, the folder.",
+)
 @format_option
 @policy_options
 @click.option("--report", is_flag=True, help="Print the report on standard error.")
-@click.option("--report-json", metavar="PATH", help="Write the report as JSON.")
+@click.option(
+    "--report-json", metavar="PATH", help="Write the report as JSON; with --batch, the summary."
+)
 @click.option(
     "--originals",
     metavar="PATH",
     help="Write the original behind each marker, by its reference, as JSON.",
 )
+@click.option(
+    "--batch",
+    is_flag=True,
+    help="Compact every record of the files: JSONL or Parquet, folders of them, or addresses such "
+    "as s3://bucket/logs. A run that was ended is gone on with.",
+)
+@click.option(
+    "--column",
+    metavar="NAME",
+    help="With --batch: the field of a record that has the request; by default, the record is it.",
+)
+@click.option(
+    "--to",
+    type=click.Choice(("jsonl", "parquet")),
+    help="With --batch: the kind of the output; by default, that of the input.",
+)
+@click.option(
+    "--with-originals",
+    is_flag=True,
+    help="With --batch: keep the originals of each record in a field of it.",
+)
+@engine_option
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --batch: number of processes; by default one per core.",
+)
+@click.option("--quiet", is_flag=True, help="With --batch: show no progress.")
 def compact(
+    files: tuple[str, ...], *, batch: bool, output: str, report_json: str | None, **given: Any
+) -> None:
+    """Write FILE with a smaller tool history: valid, and in its own format.
+
+    The output is exactly what would be sent. Where nothing or little is taken out, standard error
+    says why.
+
+    With --batch, FILE is a corpus of requests, and the output a folder of shards. The exit status
+    is 1 if records or files were set aside.
+    """
+    alone = {name: given.pop(name) for name in ("report", "originals")}
+    if batch:
+        if any(alone.values()):
+            raise CommandError("--batch takes --report-json and --with-originals instead.")
+        from .batch_job import BatchArguments, run_batch_job  # lazily: no other command needs it
+
+        run_batch_job(BatchArguments(files=files, output=output, summary=report_json, **given))
+        return
+    file, *others = files
+    needed = [name for name in _BATCH_OPTIONS if given.pop(name) not in (None, False, "local")]
+    if others or needed:
+        named = f"--{needed[0].replace('_', '-')}" if needed else "More than one FILE"
+        raise CommandError(f"{named} needs --batch.")
+    _compact_file(file, output=output, report_json=report_json, **given, **alone)
+
+
+def _compact_file(
     file: str,
+    *,
     output: str,
     format: str | None,
     policy: respool.Policy,
@@ -44,11 +112,6 @@ def compact(
     report_json: str | None,
     originals: str | None,
 ) -> None:
-    """Write FILE with a smaller tool history: valid, and in its own format.
-
-    The output is exactly what would be sent. Where nothing or little is taken out, standard error
-    says why.
-    """
     if [output, report_json, originals].count(STANDARD_STREAM) > 1:
         raise CommandError("Only one of the outputs can go to standard output.")
     _refuse_duplicate_paths([output, originals, report_json])

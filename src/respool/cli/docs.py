@@ -33,6 +33,7 @@ COMMAND_PAGES: Final = {
     "stats": "operate/dashboard",
     "status": "operate/dashboard",
     "statusline": "operate/dashboard",
+    "team": "operate/teams",
     "uninstall": "start/install",
 }
 _REFERENCE: Final = "reference/commands"

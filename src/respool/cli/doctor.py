@@ -24,7 +24,7 @@ from ..plugins import installed_version
 from ..policy import Policy
 from ..regex import lazy_compile
 from .console import Table, pluralize, show
-from .options import json_option, resolve_store_path, store_option, to_json
+from .options import json_option, resolve_store_location, store_option, to_json
 from .status import ProxyHealth, ask_health, format_bytes, read_store, url_option
 
 if TYPE_CHECKING:
@@ -161,9 +161,11 @@ def _check_accelerator(around: Surroundings) -> Iterator[Finding]:
 
 def _check_store(around: Surroundings) -> Iterator[Finding]:
     """The store's file: ours, readable, private, writable, with space left."""
-    path = resolve_store_path(around.store_file)
+    path = resolve_store_location(around.store_file)
     held = read_store(around.store_file)
     yield Finding("store", "problem" if held.trouble else "ok", held.describe())
+    if not isinstance(path, Path):  # a server looks after its own disk
+        return
     if held.exists:
         yield from _check_permissions(path)
     folder = next(one for one in path.parents if one.exists())

@@ -74,7 +74,7 @@ def _load_from_store(ref: str, store_file: str | None) -> str:
         text = store.original(ref, None)
         if text is None:
             raise CommandError(
-                f"No original is kept under {ref} in {store.path}. "
+                f"No original is kept under {ref} in {store.location}. "
                 "It was never there, is too old, or was forgotten."
             )
         return text

@@ -12,7 +12,7 @@ from .console import CommandError, pluralize
 from .options import open_existing_store, parse_date_or_age, store_option
 
 if TYPE_CHECKING:
-    from ..store import ForgetResult, SQLiteStore
+    from ..store import ForgetResult, SQLStore
 
 EXIT_BYTES_LEFT = 1  # exit status when deleted bytes remain in the file
 
@@ -60,23 +60,24 @@ def forget(
             conversation = resolve_name(store, "conversation", conversation)
         if owner is not None:
             owner = resolve_name(store, "owner", owner)
-        _confirm(store, yes, [one for one in (conversation, owner, before) if one is not None])
+        confirm(store, yes, [one for one in (conversation, owner, before) if one is not None])
         gone = store.forget(owner=owner, conversation=conversation, before=until)
         _print_result(store, gone)
     if not gone.erased:
         click.get_current_context().exit(EXIT_BYTES_LEFT)
 
 
-def _confirm(store: SQLiteStore, yes: bool, named: Sequence[str]) -> None:
+def confirm(store: SQLStore, yes: bool, named: Sequence[str]) -> None:
+    """Ask before a deletion."""
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         raise CommandError("This cannot be undone, and nobody can be asked here: give --yes.")
     what = ", ".join(named) or "everything"
-    click.confirm(f"Delete {what} from {store.path}? It cannot be undone", abort=True)
+    click.confirm(f"Delete {what} from {store.location}? It cannot be undone", abort=True)
 
 
-def _print_result(store: SQLiteStore, forgotten: ForgetResult) -> None:
+def _print_result(store: SQLStore, forgotten: ForgetResult) -> None:
     click.echo(
         f"Deleted: {pluralize(forgotten.conversations, 'conversation')}, "
         f"{pluralize(forgotten.originals, 'original')}, "
@@ -84,7 +85,7 @@ def _print_result(store: SQLiteStore, forgotten: ForgetResult) -> None:
     )
     if not forgotten.erased:
         click.echo(
-            "Their bytes are still in the file, for another process is using it; "
+            "Their bytes are still in the store, for another process is using it; "
             "they are out once this is run again without one.",
             err=True,
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 
 from .console import CommandError, pluralize
-from .options import require_server, resolve_store_path
+from .options import require_server, resolve_store_location
 
 if TYPE_CHECKING:
     from ..agents.install import InstallPlan
@@ -274,10 +274,10 @@ def _settle_service(made: Installation, port: int) -> None:
 
 
 def _settle_store(*, delete: bool) -> None:
-    path = resolve_store_path(None)
-    if not path.exists():
+    path = resolve_store_location(None)
+    if isinstance(path, Path) and not path.exists():
         return
-    if not delete:
+    if not delete or not isinstance(path, Path):  # a server's data may be others' too
         click.echo(f"{path} is kept: respool forget --all empties it.")
         return
     for suffix in _STORE_SUFFIXES:

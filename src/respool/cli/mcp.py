@@ -9,7 +9,7 @@ import click
 
 from ..plugins import installed_version
 from .console import missing_package
-from .options import open_store_lazily, store_option
+from .options import as_team, open_store_lazily, store_option, team_option
 
 _TERMINAL_HINT = (
     "respool: This waits for an agent to speak to it, which would start it itself; Ctrl-C ends it."
@@ -18,12 +18,13 @@ _TERMINAL_HINT = (
 
 @click.command()
 @store_option
+@team_option
 @click.option(
     "--expand-only",
     is_flag=True,
     help="Offer respool_expand alone, without search and history.",
 )
-def mcp(store_file: str | None, *, expand_only: bool) -> None:
+def mcp(store_file: str | None, team_name: str | None, *, expand_only: bool) -> None:
     """Let an agent expand and find originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
@@ -39,6 +40,6 @@ def mcp(store_file: str | None, *, expand_only: bool) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with open_store_lazily(store_file) as store:
-            serve_stdio(store, installed_version(), expand_only=expand_only)
+            serve_stdio(as_team(store, team_name), installed_version(), expand_only=expand_only)
     finally:
         signal.signal(signal.SIGINT, before)

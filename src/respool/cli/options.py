@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -26,7 +27,8 @@ from ..wire.base import known_formats
 from .console import CommandError, missing_package
 
 if TYPE_CHECKING:
-    from ..store import SQLiteStore
+    from ..store import SQLStore, StoreLocation
+    from ..store.owned import OwnedStore
 
 STANDARD_STREAM = "-"  # stands for standard input or output
 _TRANSCRIPT_HINT = "If this is an agent's transcript: respool replay and respool loops read those."
@@ -39,6 +41,13 @@ format_option = click.option(
     "format",
     type=click.Choice(known_formats()),
     help="The wire format; detected by default.",
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(("local", "ray")),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, or Ray: its cores, or the cluster that RAY_ADDRESS names.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -226,28 +235,41 @@ def write_bytes(path: str, data: bytes) -> None:
 store_option = click.option(
     "--store",
     "store_file",
-    metavar="PATH",
-    help="File of the store, in place of RESPOOL_STORE or the usual one.",
+    metavar="PATH|URL",
+    help="The store's file, or postgresql://…, in place of RESPOOL_STORE or the usual file.",
 )
 
 
 @contextlib.contextmanager
-def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
+def open_existing_store(store_file: str | None) -> Generator[SQLStore]:
     """Open the existing store; a command never creates one."""
-    path = resolve_store_path(store_file)
-    if not path.exists():
+    location = resolve_store_location(store_file)
+    if isinstance(location, Path) and not location.exists():
         raise CommandError(
-            f"There is no store at {click.format_filename(path)}. It is made when a proxy first "
-            "keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
+            f"There is no store at {click.format_filename(location)}. It is made when a proxy "
+            "first keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
         )
     with open_store_lazily(store_file) as store:
         yield store
 
 
 @contextlib.contextmanager
-def open_recorded_store(store_file: str | None) -> Generator[SQLiteStore | None]:
+def open_or_create_store(store_file: str | None) -> Generator[SQLStore]:
+    """Open the store, which is created if need be."""
+    from ..store import open_store  # lazily: most commands need no store
+
+    store = open_store(resolve_store_location(store_file))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def open_recorded_store(store_file: str | None) -> Generator[SQLStore | None]:
     """Open the store to show its records; None if the default one does not exist yet."""
-    if store_file is None and not resolve_store_path(None).exists():
+    location = resolve_store_location(store_file)
+    if store_file is None and isinstance(location, Path) and not location.exists():
         yield None
         return
     with open_existing_store(store_file) as store:
@@ -255,22 +277,41 @@ def open_recorded_store(store_file: str | None) -> Generator[SQLiteStore | None]
 
 
 @contextlib.contextmanager
-def open_store_lazily(store_file: str | None) -> Generator[SQLiteStore]:
+def open_store_lazily(store_file: str | None) -> Generator[SQLStore]:
     """Open the store on first use; another process may create it later."""
-    from ..store import SQLiteStore  # lazily: most commands need no store
+    from ..store import open_store  # lazily: most commands need no store
 
-    store = SQLiteStore(resolve_store_path(store_file), create=False)
+    store = open_store(resolve_store_location(store_file), create=False)
     try:
         yield store
     finally:
         store.close()
 
 
-def resolve_store_path(store_file: str | None) -> Path:
-    """Path of the store that an option names, or of the usual one."""
-    from ..store import store_path  # lazily: most commands need no store
+def resolve_store_location(store_file: str | None) -> StoreLocation:
+    """The store that an option names, or the usual one."""
+    from ..store import parse_location, store_location  # lazily: most commands need no store
 
-    return store_path() if store_file is None else Path(store_file).expanduser().absolute()
+    named = store_location() if store_file is None else parse_location(store_file)
+    if isinstance(named, Path):
+        return named.expanduser().absolute()
+    with require_driver():
+        import psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport] - is it there?
+    return named
+
+
+team_option = click.option(
+    "--team", "team_name", metavar="NAME", help="Only what this team has in the store."
+)
+
+
+def as_team(store: SQLStore, name: str | None) -> SQLStore | OwnedStore:
+    """The store as a team sees it; the whole store without a name."""
+    if name is None:
+        return store
+    from ..store.owned import OwnedStore  # lazily: few commands are asked for one team
+
+    return OwnedStore(store, store.teams.get(name).owner)
 
 
 keep_alive_option = click.option(
@@ -344,8 +385,25 @@ def require_server() -> Generator[None]:
         raise missing_package("The proxy", error, "serve") from None
 
 
+@contextmanager
+def require_driver() -> Generator[None]:
+    """Explain how to install PostgreSQL's driver if it is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_package("A store in PostgreSQL", error, "postgres") from None
+
+
 _AGE = lazy_compile(r"(\d{1,5})([hdwm])")
 _UNIT_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400}
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Parse `12h`, `90d`, `2w` or `3m` into seconds. A month has 30 days."""
+    found = _AGE.fullmatch(text)
+    if not found or not int(found[1]):
+        raise CommandError(f"{option}: {text!r} is no time such as 12h, 90d, 2w or 3m.")
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
 
 
 def parse_date_or_age(text: str, option: str = "--since") -> float:
@@ -362,3 +420,15 @@ def parse_date_or_age(text: str, option: str = "--since") -> float:
             f"{option}: {text!r} is neither a date such as 2026-11-01 nor a time ago such as 7d, "
             "2w or 3m."
         ) from None
+
+
+def core_count() -> int:
+    """Number of cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_stderr_terminal() -> bool:
+    """Report whether standard error is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import json_option
+from .options import engine_option, json_option
 
 
 @click.command()
@@ -51,12 +51,19 @@ from .options import json_option
     metavar="N",
     help="Number of processes; by default one per core.",
 )
+@engine_option
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="Keep the outcomes of finished files there; a run that is started again takes them.",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress, and no list of what was skipped.")
 def replay(**given: Any) -> None:
     """Show what past sessions cost, and what a policy would have saved and lost.
 
-    PATH is an agent's transcript or a folder of transcripts; the default is every transcript that
-    known agents keep on this machine. Nothing is changed, and nothing leaves the machine.
+    PATH is an agent's transcript, a folder of transcripts, or an address such as s3://bucket/logs;
+    the default is every transcript that known agents keep on this machine. Nothing is changed, and
+    nothing leaves the machine.
     """
     from .replay_job import (  # lazily: no other command needs it
         ReplayArguments,

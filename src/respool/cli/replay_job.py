@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,15 +12,20 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
+from ..batch.addresses import EngineName, absolute, is_remote
 from ..errors import RespoolError
 from ..plugins import installed_version
 from ..pricing import calibrations
+from ..replay.checkpoint import Checkpoint
+from ..replay.input_file import parquet_below, remote_transcripts
 from ..replay.policies import DEFAULT_POLICIES, NONE, sender_factory
 from ..replay.result import ProxiedTotal, Replay
 from ..replay.runner import (
+    InputFile,
     Progress,
     ProgressCallback,
     ReplayOptions,
+    RunMeans,
     RunRequest,
     RunResult,
     client_session_id,
@@ -34,7 +38,9 @@ from ..store.savings import Saving, add_savings, describe_saving
 from .console import EXIT_UNUSABLE, CommandError, escape_unprintable, pluralize
 from .options import (
     STANDARD_STREAM,
+    core_count,
     display_name,
+    is_stderr_terminal,
     open_recorded_store,
     parse_date_or_age,
     write_bytes,
@@ -44,9 +50,9 @@ from .stats import every_conversation, saving_of_conversation
 
 
 @contextmanager
-def progress_bar(files: Sequence[Path], *, quiet: bool) -> Generator[ProgressCallback]:
+def progress_bar(files: Sequence[InputFile], *, quiet: bool) -> Generator[ProgressCallback]:
     """Show progress, if standard error is a terminal."""
-    if quiet or not files or not _is_stderr_terminal():
+    if quiet or not files or not is_stderr_terminal():
         yield lambda _: None
         return
     from rich.console import Console  # lazily: only for a terminal
@@ -60,10 +66,6 @@ def progress_bar(files: Sequence[Path], *, quiet: bool) -> Generator[ProgressCal
         yield lambda done: bar.update(
             task, completed=done.size, description=_describe_progress(done, len(files))
         )
-
-
-def _is_stderr_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def _describe_progress(done: Progress, files: int) -> str:
@@ -91,6 +93,8 @@ class ReplayArguments(Struct, frozen=True, kw_only=True):
     as_json: bool
     html: str | None
     jobs: int | None
+    engine: EngineName
+    checkpoint: str | None
     quiet: bool
 
 
@@ -98,7 +102,9 @@ def run_replay(arguments: ReplayArguments) -> None:
     """Validate the options, replay the sessions, write the result."""
     wanted = _selection(arguments)
     _refuse_unwritable_output(arguments)
-    files = _named_files(arguments.paths) if arguments.paths else _local_files(wanted)
+    files: Sequence[InputFile] = (
+        _named_files(arguments.paths) if arguments.paths else _local_files(wanted)
+    )
     proxied = read_proxied_sessions()
     wanted = structs.replace(wanted, is_proxied=proxied)
     found = _replay_files(files, wanted, arguments)
@@ -181,31 +187,43 @@ def _policy_names(policies: Sequence[str]) -> tuple[str, ...]:
 
 
 def _replay_files(
-    files: Sequence[Path], wanted: RunRequest, arguments: ReplayArguments
+    files: Sequence[InputFile], wanted: RunRequest, arguments: ReplayArguments
 ) -> RunResult:
     if not files:
         return RunResult((), ())
     with progress_bar(files, quiet=arguments.quiet) as note:
-        return replay_files(files, wanted, arguments.jobs or _core_count(), note)
+        return replay_files(files, wanted, _run_means(arguments), note)
 
 
-def _core_count() -> int:
-    """Number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _run_means(arguments: ReplayArguments) -> RunMeans:
+    folder = arguments.checkpoint
+    checkpoint = None if folder is None else Checkpoint(absolute(folder))
+    return RunMeans(arguments.jobs or core_count(), arguments.engine, checkpoint)
 
 
 def _is_unusable(paths: Sequence[str], found: RunResult) -> bool:
     """Report whether a named path is missing, or no path holds a session."""
-    missing = any(not os.path.lexists(path) for path in paths)
+    skipped = {one.source for one in found.skipped}
+    missing = any(
+        path in skipped if is_remote(path) else not os.path.lexists(path) for path in paths
+    )
     return missing or (bool(paths) and not found.sessions and not found.unselected)
 
 
-def _named_files(paths: Sequence[str]) -> list[Path]:
-    """Files of the given paths, each once; a missing one stays, to be reported."""
-    files = {file.absolute(): file for path in paths for file in transcripts_below(Path(path))}
-    return list(files.values())
+def _named_files(paths: Sequence[str]) -> list[InputFile]:
+    """Files of the given paths and addresses, each once; a missing one stays, to be reported."""
+    found = (file for path in paths for file in _files_of(path))
+    return list({absolute(str(file)): file for file in found}.values())
+
+
+def _files_of(path: str) -> Iterator[InputFile]:
+    if is_remote(path):
+        yield from remote_transcripts(path)
+        return
+    tables = [*parquet_below(Path(path))]
+    others = transcripts_below(Path(path))
+    yield from (file for file in others if not (tables and file == Path(path)))
+    yield from tables
 
 
 def _local_files(wanted: RunRequest) -> list[Path]:

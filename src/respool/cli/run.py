@@ -148,12 +148,15 @@ class _Launch(NamedTuple):
 
 def _mcp_command() -> tuple[str, ...]:
     """Command of the MCP server on this store; empty if the extra is not installed."""
-    from ..store import store_path  # lazily: as all that this command needs
+    from ..store import ServerAddress, store_location  # lazily: as all that this command needs
 
     if find_spec("mcp") is None:
         return ()
     server = (sys.executable, "-m", "respool", "mcp", "--expand-only")
-    return (*server, "--store", str(store_path()))
+    location = store_location()
+    if isinstance(location, ServerAddress):  # in RESPOOL_STORE: a command line is seen by others
+        return server
+    return (*server, "--store", str(location))
 
 
 def _installed() -> Record:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from .console import escape_unprintable
-from .options import json_option, open_existing_store, store_option, to_json
+from .options import (
+    as_team,
+    json_option,
+    open_existing_store,
+    store_option,
+    team_option,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from ..store import SearchHit
@@ -31,10 +38,17 @@ EXIT_NOTHING_FOUND = 1
     metavar="NAME",
     help="Only in one, by its name or how that begins.",
 )
+@team_option
 @json_option
 @store_option
 def search(
-    pattern: str, limit: int, conversation: str | None, as_json: bool, store_file: str | None
+    *,
+    pattern: str,
+    limit: int,
+    conversation: str | None,
+    team_name: str | None,
+    as_json: bool,
+    store_file: str | None,
 ) -> None:
     """List the originals that have all words of PATTERN, with their references.
 
@@ -43,7 +57,8 @@ def search(
     """
     from ..store import resolve_name  # lazily: most commands need no store
 
-    with open_existing_store(store_file) as store:
+    with open_existing_store(store_file) as whole:
+        store = as_team(whole, team_name)
         if conversation is not None:
             conversation = resolve_name(store, "conversation", conversation)
         result = store.search(pattern, None, conversation=conversation, limit=limit)

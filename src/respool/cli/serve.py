@@ -23,6 +23,8 @@ from .options import (
     observe_option,
     policy_options,
     require_server,
+    resolve_store_location,
+    store_option,
     upstream_option,
 )
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.app import App
     from ..proxy.server_options import CompactionOptions, HoldoutOptions, ServerOptions
+    from ..store import StoreLocation
     from ..wire.base import FormatName
 
 _MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this many
@@ -65,7 +68,7 @@ def service_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _start_in_background(port: int) -> None:
     from ..agents.service import start_in_background  # lazily: it needs the server's options
-    from ..store.retention import store_path
+    from ..store.location import store_path
 
     if not port:
         raise CommandError("--background needs a port that is known before: --port.")
@@ -115,6 +118,7 @@ def _forward_only(
 )
 @observe_option
 @holdout_options
+@store_option
 @click.option(
     "--shared-store",
     is_flag=True,
@@ -129,6 +133,32 @@ def _forward_only(
     multiple=True,
     help="Write calls and results as plain messages to the upstream of this format. May be "
     "repeated.",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(1, 1_000_000),
+    default=512.0,
+    show_default=True,
+    metavar="MEGABYTES",
+    help="Memory for what is known of conversations, approximately; a conversation that is not "
+    "known any more is folded anew.",
+)
+@click.option(
+    "--notice",
+    type=click.FloatRange(0, 600),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After SIGTERM, serve this long while /readyz answers 503, so that a balancer sends "
+    "requests elsewhere.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(1, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="At the end, wait this long for open responses.",
 )
 @click.option("--quiet", is_flag=True, help="Log no line per request.")
 @click.option(
@@ -147,10 +177,14 @@ def serve(  # noqa: PLR0913 - each is an option
     upstreams_file: Path | None,
     observe: bool,
     holdout: HoldoutOptions,
+    store_file: str | None,
     shared_store: bool,
     deadline: float,
     keep_alive: float,
     texts: tuple[FormatName, ...],
+    memory: float,
+    notice: float,
+    drain: float,
     quiet: bool,
     log_format: Literal["auto", "text", "json"],
     policy: Policy,
@@ -168,17 +202,19 @@ def serve(  # noqa: PLR0913 - each is an option
         from ..proxy.server_options import (
             CompactionOptions,
             ServerOptions,
+            TransferLimits,
             read_upstreams,
             upstreams_of,
             validated,
         )
-        from ..store.retention import Retention, store_path
+        from ..store.retention import Retention
     host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
-    store_path()  # validate before announcing the address
+    location = resolve_store_location(store_file)  # validated before announcing the address
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
     going = read_upstreams(upstreams_file) if upstreams_file else upstreams_of(upstreams)
-    server = validated(ServerOptions(host, port, going, token))
+    limits = TransferLimits(notice_seconds=notice, drain_seconds=drain)
+    server = validated(ServerOptions(host, port, going, token, limits))
     _raise_file_limit()
     with inherited_socket() or bind(server) as listening:
         shown = f"[{host}]" if ":" in host else host
@@ -188,13 +224,15 @@ def serve(  # noqa: PLR0913 - each is an option
             policy=policy,
             observe=observe,
             deadline=deadline,
+            memory=memory,
             keep_alive=keep_alive,
             text_formats=texts,
             shared_store=shared_store,
             holdout=holdout,
         )
         click.echo("\n".join(start_lines(url, server, options)))
-        serve_app(partial(build_app, server, options, quiet, log_format), listening)
+        app = partial(build_app, server, options, quiet, log_format, store=location)
+        serve_app(app, listening)
 
 
 def start_lines(url: str, server: ServerOptions, options: CompactionOptions) -> list[str]:
@@ -257,6 +295,8 @@ def build_app(
     options: CompactionOptions,
     quiet: bool,
     log_format: Literal["auto", "text", "json"] = "auto",
+    *,
+    store: StoreLocation | None = None,
 ) -> App:
     """The proxy that is served."""
     from ..proxy.app import build_app
@@ -268,11 +308,14 @@ def build_app(
         log_warnings_to,
         standard_error,
     )
+    from ..store import Retention, open_store
 
     format = default_format() if log_format == "auto" else log_format
     writer = LineWriter(standard_error(), token=server.token, format=format)
     log_warnings_to(writer)
-    return build_app(server, options, log_nothing if quiet else log_to(writer))
+    log = log_nothing if quiet else log_to(writer)
+    opened = open_store(store, retention=Retention.from_env())
+    return build_app(server, options, log, store=opened)
 
 
 def _raise_file_limit() -> None:

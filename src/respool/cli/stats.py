@@ -36,10 +36,18 @@ from ..store.savings import (
 )
 from ..tools.switch_off import switch_off_line
 from .console import Table, pluralize, show
-from .options import json_option, open_recorded_store, store_option, to_json
+from .options import (
+    as_team,
+    json_option,
+    open_recorded_store,
+    store_option,
+    team_option,
+    to_json,
+)
 
 if TYPE_CHECKING:
-    from ..store import ConversationSummary, DefinedTool, SQLiteStore
+    from ..store import ConversationSummary, DefinedTool, SQLStore
+    from ..store.owned import OwnedStore
 
 NOTHING_RECORDED: Final = (
     "Nothing is recorded yet: start an agent with respool run -- claude, or point one at "
@@ -51,19 +59,23 @@ _CONVERSATIONS_PER_PAGE: Final = 200
 _MAX_ROWS: Final = 10  # of a table
 
 
-def saving_between(store: SQLiteStore, since: float, until: float = _END_OF_TIME) -> Saving:
+def saving_between(
+    store: SQLStore | OwnedStore, since: float, until: float = _END_OF_TIME
+) -> Saving:
     """Saving of all requests from one time to another."""
     totals = store.totals(None, since=since, until=until, step=until - since)
     return add_savings(saving_of_total(one) for one in totals)
 
 
-def saving_of_conversation(store: SQLiteStore, conversation: ConversationSummary) -> Saving:
+def saving_of_conversation(
+    store: SQLStore | OwnedStore, conversation: ConversationSummary
+) -> Saving:
     """Saving of one conversation."""
     records = store.requests(conversation.name, conversation.owner, limit=_ALL_REQUESTS)
     return add_savings(saving_of_record(one) for one in records)
 
 
-def every_conversation(store: SQLiteStore) -> Iterable[ConversationSummary]:
+def every_conversation(store: SQLStore | OwnedStore) -> Iterable[ConversationSummary]:
     """All conversations, page by page."""
     behind: tuple[float, int] | None = None
     while page := store.conversations(None, behind=behind, limit=_CONVERSATIONS_PER_PAGE):
@@ -102,7 +114,7 @@ class SavingsByOrigin(Struct, frozen=True):
 
 
 def savings_by_origin(
-    store: SQLiteStore, since: float, until: float = _END_OF_TIME
+    store: SQLStore | OwnedStore, since: float, until: float = _END_OF_TIME
 ) -> SavingsByOrigin:
     """Savings from one time to another by agent, project and model."""
     found = store.totals_by_origin(None, since=since, until=until)
@@ -127,7 +139,7 @@ class Evidence(Struct, frozen=True):
         }
 
 
-def read_evidence(store: SQLiteStore) -> Evidence:
+def read_evidence(store: SQLStore | OwnedStore) -> Evidence:
     """Comparisons of all that is recorded."""
     units = store.holdout_units(None)
     return Evidence(tuple(compare_groups(units)), excess_refetch(store.repeats(None)))
@@ -188,9 +200,10 @@ def _named(key: str, savings: dict[str, Saving]) -> list[dict[str, Any]]:
 @click.option("--daily", "period", flag_value="day", default="day", help="The last 7 days.")
 @click.option("--weekly", "period", flag_value="week", help="The last 8 weeks, from Monday on.")
 @click.option("--monthly", "period", flag_value="month", help="The last 12 months.")
+@team_option
 @store_option
 @json_option
-def stats(period: Period, store_file: str | None, as_json: bool) -> None:
+def stats(*, period: Period, team_name: str | None, store_file: str | None, as_json: bool) -> None:
     """Show what respool saved, by day, week or month, and by agent, project and model.
 
     Savings are what the same requests would have cost without respool, less what was paid, by
@@ -201,7 +214,8 @@ def stats(period: Period, store_file: str | None, as_json: bool) -> None:
     spans = last_periods(period, datetime.now().date(), SHOWN_PERIODS[period])
     since = midnight(spans[0][0])
     evidence = Evidence()
-    with open_recorded_store(store_file) as store:
+    with open_recorded_store(store_file) as whole:
+        store = None if whole is None else as_team(whole, team_name)
         if store is None:
             rows, origins, every, bill = [], SavingsByOrigin(), Saving(), RecordedBill()
         else:

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -17,11 +16,11 @@ from ..errors import RespoolError
 from ..store.periods import midnight, start_of
 from ..store.savings import Saving, describe_saving
 from .console import CommandError, Table, show
-from .options import json_option, open_recorded_store, resolve_store_path, store_option, to_json
+from .options import json_option, open_recorded_store, resolve_store_location, store_option, to_json
 from .stats import NOTHING_RECORDED, SavingsByOrigin, saving_between, savings_by_origin
 
 if TYPE_CHECKING:
-    from ..store import SQLiteStore
+    from ..store import SQLStore
 
 DEFAULT_URL: Final = "http://127.0.0.1:7733"  # of `respool serve`
 _TIMEOUT: Final = 1.0  # seconds
@@ -158,7 +157,7 @@ def format_bytes(size: int) -> str:
 
 def read_store(store_file: str | None) -> StoreStatus:
     """Read the state of the store and the savings of today, this week and in all."""
-    path = str(resolve_store_path(store_file))
+    path = str(resolve_store_location(store_file))
     try:
         with open_recorded_store(store_file) as store:
             return StoreStatus(path=path) if store is None else _read(store)
@@ -166,24 +165,18 @@ def read_store(store_file: str | None) -> StoreStatus:
         return StoreStatus(path=path, exists=True, trouble=str(error))
 
 
-def _read(store: SQLiteStore) -> StoreStatus:
+def _read(store: SQLStore) -> StoreStatus:
     today = datetime.now().date()
     return StoreStatus(
-        path=str(store.path),
+        path=str(store.location),
         exists=True,
-        bytes=_size(store.path),
+        bytes=store.size(),
         damaged=tuple(file.name for file in store.quarantined_files()),
         today=saving_between(store, midnight(today)),
         week=saving_between(store, midnight(start_of("week", today))),
         all=saving_between(store, 0.0),
         origins=savings_by_origin(store, 0.0),
     )
-
-
-def _size(path: Path) -> int:
-    """Size of the file and its log."""
-    files = (path, path.with_name(f"{path.name}-wal"))
-    return sum(file.stat().st_size for file in files if file.exists())
 
 
 @click.command()

@@ -8,7 +8,7 @@ import select
 import sys
 import time
 from datetime import datetime
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -16,11 +16,11 @@ import click
 from ..store.periods import midnight
 from ..store.savings import Saving, add_savings, describe_saving
 from .console import escape_unprintable
-from .options import resolve_store_path, store_option
+from .options import resolve_store_location, store_option
 from .stats import saving_between, saving_of_conversation, savings_by_origin
 
 if TYPE_CHECKING:
-    from ..store import SQLiteStore
+    from ..store import SQLStore
 
 _MAX_WAIT: Final = 0.5  # seconds, for standard input
 _MAX_BYTES: Final = 1_000_000  # of standard input
@@ -50,12 +50,12 @@ def _line(session: str, folder: str, store_file: str | None) -> str:
 
     Empty if there is nothing to say.
     """
-    path = resolve_store_path(store_file)
-    if not path.exists():
+    location = resolve_store_location(store_file)
+    if isinstance(location, Path) and not location.exists():
         return ""
-    from ..store import SQLiteStore  # lazily: without a file it is not needed
+    from ..store import open_store  # lazily: without a file it is not needed
 
-    store = SQLiteStore(path, create=False, wait=_LOCK_WAIT)
+    store = open_store(location, create=False, wait=_LOCK_WAIT)
     try:
         found = _saving_of_session(store, session) if session else Saving()
         if found.requests:
@@ -77,7 +77,7 @@ def _format(saving: Saving, when: str) -> str:
     return f"respool {describe_saving(saving)} {when}"
 
 
-def _saving_of_session(store: SQLiteStore, session: str) -> Saving:
+def _saving_of_session(store: SQLStore, session: str) -> Saving:
     """Saving of the latest conversations that a client sent with this session id."""
     from ..proxy.auth import keyed_hash  # lazily: nothing else of the proxy is needed
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..cache_scope import current_scope
 from ..providers.base import Codec
 from ..tokens import TokenCounter, part_tokens
 from ..wire.base import FormatName, RequestBody
 
 _MAX_HEADS = 64
-_HEAD_TOKENS: dict[tuple[FormatName, TokenCounter, str, bytes], int] = {}
+_HEAD_TOKENS: dict[tuple[FormatName, TokenCounter, str, bytes, bytes], int] = {}
 
 
 def head_tokens(body: RequestBody, codec: Codec, counter: TokenCounter) -> int:
@@ -21,6 +22,7 @@ def head_tokens(body: RequestBody, codec: Codec, counter: TokenCounter) -> int:
         counter,
         field_signature(body, codec.head_fields),
         body.head_bytes(codec.head_fields),
+        current_scope(),
     )
     known = _HEAD_TOKENS.get(key)
     if known is None:

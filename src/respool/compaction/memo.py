@@ -25,6 +25,7 @@ _BODIES_DIVISOR: Final = (
 _RECOUNT_INTERVAL: Final = (
     16  # states of a conversation, after which all that they share is added up again
 )
+_SCOPED_BODIES_BYTES: Final = 8_000_000  # that the bodies of one scope may take
 _BYTES_PER_STATE: Final = 8_000  # bytes, however short the history
 
 
@@ -57,6 +58,11 @@ class Memo:
         self._shared: dict[int, _SharedSize] = {}  # by conversation
         self._lock = Lock()
         self.bodies = LayoutCache(max_bytes // _BODIES_DIVISOR)
+
+    @classmethod
+    def of_megabytes(cls, megabytes: float) -> Memo:
+        """A memo of this size; conversations take some megabytes, in two states each."""
+        return cls(max(256, int(megabytes)), int(megabytes * 1_000_000))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -95,6 +101,15 @@ class Memo:
             self._bytes = 0
         self.bodies.clear()
 
+    def scoped(self, scope: bytes) -> Memo:
+        """A memo within the limits of this one that finds only what was put through itself.
+
+        >>> shared = Memo()
+        >>> shared.scoped(b"one").get(b"key") is shared.scoped(b"two").get(b"key") is None
+        True
+        """
+        return _ScopedMemo(self, scope)
+
     def _is_full(self) -> bool:
         return len(self._entries) > self._max_states or self._bytes > self._max_bytes
 
@@ -116,6 +131,24 @@ class Memo:
         if not shared.states:
             self._bytes -= shared.size
             del self._shared[conversation]
+
+
+class _ScopedMemo(Memo):
+    """A memo whose keys begin with a scope of their own in another one."""
+
+    def __init__(self, whole: Memo, scope: bytes) -> None:
+        super().__init__()
+        self._whole, self._scope = whole, scope
+        self.bodies = LayoutCache(_SCOPED_BODIES_BYTES)
+
+    def get(self, key: PrefixKey) -> State | None:
+        """The state after this prefix."""
+        return self._whole.get(self._scope + key)
+
+    def put(self, key: PrefixKey, state: State, parent: PrefixKey | None) -> None:
+        """Keep a state."""
+        before = None if parent is None else self._scope + parent
+        self._whole.put(self._scope + key, state, before)
 
 
 def _own_bytes(state: State) -> int:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from ..store import SQLiteStore, StoreUnavailable
+from ..policy import Policy
+from ..store import SQLStore, StoreUnavailable
+from ..store.owned import OwnedStore
+from ..store.teams import Team, TeamError
 from .page import content_security_policy, page
 from .queries import (
     DashboardQueries,
     Mode,
     ProxyControl,
     ProxyStatus,
+    Query,
     QueryError,
+    describe_error,
     parse_query,
 )
 
@@ -102,23 +109,34 @@ async def read_change(scope: Scope, receive: Receive) -> bytes:
     return body
 
 
+VISITOR: Final = "respool.team"  # in the scope: the team whose token opened the page, or None
 API: Final = "/respool/api/"
 EXPORT: Final = f"{API}requests.csv"
 _MAX_CHANGE_BYTES: Final = 4_096
 _MAX_CONCURRENT: Final = 2  # concurrent queries: forwarded requests have priority
 _MAX_WAITING: Final = 64
+_MAX_TEAMS: Final = 128  # whose queries are remembered
 
 
 class Dashboard:
     """The page, the API that it reads, and the two changes that it can make.
 
-    Access is checked before it is called.
+    Access is checked before it is called. A team sees what it owns, and nothing of the server.
     """
 
     def __init__(
-        self, store: SQLiteStore, proxy: ProxyStatus, control: ProxyControl | None = None
+        self,
+        store: SQLStore,
+        proxy: ProxyStatus,
+        control: ProxyControl | None = None,
+        *,
+        policy_of: Callable[[Team], Policy] | None = None,
     ) -> None:
-        self._queries = DashboardQueries(store, proxy)
+        self._store, self._proxy, self._policy_of = store, proxy, policy_of
+        self._queries = DashboardQueries(store, proxy, teams=store.teams.all)
+        # By team, for itself and for the administrator.
+        self._of_teams: OrderedDict[tuple[str, bool], tuple[Team, DashboardQueries]]
+        self._of_teams = OrderedDict()
         self._control = control  # None: nothing can be changed
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self._waiting = 0
@@ -130,7 +148,7 @@ class Dashboard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        change = self._changes().get(scope["path"])
+        change = self._changes(scope.get(VISITOR)).get(scope["path"])
         try:
             if change is not None and scope["method"] == "POST":
                 await self._change(scope, receive, send, change)
@@ -142,11 +160,42 @@ class Dashboard:
             more = ((b"allow", allowed),) if error.status == 405 else ()
             await send_response(send, error.status, JSON_TYPE, body, *more)
 
-    def _changes(self) -> Mapping[str, Callable[[bytes], None]]:
+    def _changes(self, visitor: Team | None) -> Mapping[str, Callable[[bytes], None]]:
         """Changes by path; none without control of the proxy."""
         if self._control is None:
             return {}
-        return {f"{API}mode": self._switch, f"{API}pin": self._pin}
+        owner = None if visitor is None else visitor.owner
+        switch = self._switch if visitor is None else _refuse_switch
+        return {f"{API}mode": switch, f"{API}pin": partial(self._pin, owner=owner)}
+
+    def _queries_for(self, scope: Scope, query: Query) -> DashboardQueries:
+        """The queries that a visitor may ask: a team's own, or those that it chooses."""
+        team: Team | None = scope.get(VISITOR)
+        is_visitor = team is not None
+        if team is None:
+            if not query.get("team"):
+                return self._queries
+            try:
+                team = self._store.teams.get(query["team"])
+            except TeamError:
+                raise QueryError(404, "There is no such team.") from None
+        key = team.owner, is_visitor
+        known = self._of_teams.get(key)
+        if known is None or known[0] != team:
+            known = self._of_teams[key] = team, self._new_queries(team, is_visitor=is_visitor)
+            if len(self._of_teams) > _MAX_TEAMS:
+                self._of_teams.popitem(last=False)
+        return known[1]
+
+    def _new_queries(self, team: Team, *, is_visitor: bool) -> DashboardQueries:
+        proxy = self._proxy
+        policy = proxy.policy if self._policy_of is None else self._policy_of(team)
+        if is_visitor:  # the state of breaker and counters is the work of all teams
+            proxy = ProxyStatus(version=proxy.version, mode=proxy.mode, can_switch=False)
+        proxy = msgspec.structs.replace(proxy, policy=policy)
+        owned = OwnedStore(self._store, team.owner)
+        teams = tuple[Team] if is_visitor else self._store.teams.all
+        return DashboardQueries(owned, proxy, teams=teams, team=team)
 
     async def _change(
         self, scope: Scope, receive: Receive, send: Send, change: Callable[[bytes], None]
@@ -155,22 +204,23 @@ class Dashboard:
             raise QueryError(403, "This is not for pages of other sites.")
         body = await read_change(scope, receive)
 
-        def make() -> bytes:
+        def make(_queries: DashboardQueries) -> bytes:
             try:
                 change(body)
             except msgspec.MsgspecError as error:
                 raise QueryError(400, f"That is no such change: {error}.") from None
             return b"{}"
 
-        await send_response(send, 200, JSON_TYPE, await self._run_query(make))
+        await send_response(send, 200, JSON_TYPE, await self._run_query(scope, {}, make))
 
     def _switch(self, body: bytes) -> None:
         if self._control is not None:
             self._control.switch(msgspec.json.decode(body, type=_ModeChange).mode)
 
-    def _pin(self, body: bytes) -> None:
+    def _pin(self, body: bytes, *, owner: str | None) -> None:
         asked = msgspec.json.decode(body, type=_PinChange)
-        if self._control is not None and not self._control.pin(asked.conversation, asked.pinned):
+        pinned = asked.conversation, asked.pinned
+        if self._control is not None and not self._control.pin(*pinned, owner):
             raise QueryError(404, "There is no such conversation, or it was forgotten.")
 
     async def _respond(self, scope: Scope, send: Send, *, is_change: bool) -> None:
@@ -185,32 +235,45 @@ class Dashboard:
         if path == EXPORT:
             await self._export(scope, send)
             return
-        question = self._queries.endpoints.get(path.removeprefix(API))
-        if question is None or not path.startswith(API):
+        name = path.removeprefix(API)
+        if name not in self._queries.endpoints or not path.startswith(API):
             raise QueryError(404, "There is nothing of that name here.")
         if is_cross_site(scope):
             raise QueryError(403, "This is not for pages of other sites.")
         query = parse_query(scope["query_string"])
-        found = await self._run_query(lambda: msgspec.json.encode(question(query)))
-        await send_if_changed(scope, send, found)
+
+        def ask(queries: DashboardQueries) -> bytes:
+            return msgspec.json.encode(queries.endpoints[name](query))
+
+        await send_if_changed(scope, send, await self._run_query(scope, query, ask))
 
     async def _export(self, scope: Scope, send: Send) -> None:
         if is_cross_site(scope):
             raise QueryError(403, "This is not for pages of other sites.")
         query = parse_query(scope["query_string"])
-        table = await self._run_query(lambda: self._queries.export(query))
+        table = await self._run_query(scope, query, lambda queries: queries.export(query))
         named = (b"content-disposition", b'attachment; filename="respool-requests.csv"')
         await send_response(send, 200, b"text/csv; charset=utf-8", table, named)
 
-    async def _run_query(self, query: Callable[[], bytes]) -> bytes:
-        """Run a query off the event loop, limited in number."""
+    async def _run_query(
+        self, scope: Scope, query: Query, ask: Callable[[DashboardQueries], bytes]
+    ) -> bytes:
+        """Ask the queries that a visitor may ask, off the event loop, limited in number."""
+
+        def run() -> bytes:
+            return ask(self._queries_for(scope, query))
+
         if self._waiting >= _MAX_WAITING:
             raise QueryError(503, "Too many ask at once; ask again.")
         self._waiting += 1
         try:
             async with self._slots:
-                return await asyncio.to_thread(query)
+                return await asyncio.to_thread(run)
         except StoreUnavailable as error:
-            raise QueryError(503, str(error)) from error
+            raise QueryError(503, describe_error(error, scope.get(VISITOR))) from error
         finally:
             self._waiting -= 1
+
+
+def _refuse_switch(_body: bytes) -> None:
+    raise QueryError(403, "The mode is the server's; the administrator's token switches it.")

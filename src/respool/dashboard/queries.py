@@ -27,15 +27,17 @@ from ..store import (
     RecordFilter,
     RequestLineage,
     RequestRecord,
-    SQLiteStore,
+    SQLStore,
     StoreUnavailable,
     UnclearName,
     resolve_name,
 )
 from ..store.bill_statement import state_bill
 from ..store.comparison import compare_groups, comparison_fields, excess_fields
+from ..store.owned import OwnedStore
 from ..store.periods import SHOWN_PERIODS, last_periods, midnight
 from ..store.savings import add_savings, describe_saving, saving_of_total, state_record
+from ..store.teams import Team
 from ..tools.switch_off import switch_off_line
 
 MAX_ROW_ID: Final = 2**63 - 1  # max row id
@@ -54,6 +56,11 @@ class QueryError(Exception):
         self.status = status
         self.why = why
         super().__init__(status, why)
+
+
+def describe_error(error: StoreUnavailable, team: Team | None) -> str:
+    """A store's error; a team does not learn where the store is."""
+    return str(error) if team is None else f"The store cannot be used ({error.reason})."
 
 
 def parse_query(raw: bytes) -> Query:
@@ -143,6 +150,7 @@ class ProxyStatus(Struct, frozen=True, kw_only=True):
     version: str = ""  # respool's version
     policy: Policy = Policy()
     mode: Callable[[], str] = _compacting
+    can_switch: bool = True  # the visitor may change the mode
     breaker: Callable[[], BreakerStatus] = _closed_breaker
     calibrations: Callable[[], tuple[CalibrationStatus, ...]] = _no_calibrations
 
@@ -154,7 +162,8 @@ class ProxyControl(Struct, frozen=True, kw_only=True):
     """What may be changed of the proxy."""
 
     switch: Callable[[Mode], None]
-    pin: Callable[[str, bool], bool]  # False: there is no such conversation
+    # Of an owner, or of anybody; False: there is no such conversation.
+    pin: Callable[[str, bool, str | None], bool]
 
 
 def effective_settings(policy: Policy) -> list[EffectiveSetting]:
@@ -239,6 +248,8 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     version: str
     mode: str
+    team: str  # whose figures these are; empty: all
+    can_switch: bool  # the mode
     observe: bool
     since: float
     step: float
@@ -282,12 +293,20 @@ class EditDetail(Struct, frozen=True):
 
 
 class DashboardQueries:
-    """Queries on the store, for the owner of its file."""
+    """Queries on the store, for the owner of its file, or on what a team has in it."""
 
     def __init__(
-        self, store: SQLiteStore, proxy: ProxyStatus, clock: Callable[[], float] = time.time
+        self,
+        store: SQLStore | OwnedStore,
+        proxy: ProxyStatus,
+        clock: Callable[[], float] = time.time,
+        *,
+        teams: Callable[[], Iterable[Team]] = tuple[Team],
+        team: Team | None = None,
     ) -> None:
         self._store = store
+        self._teams = teams  # that can be chosen
+        self._team = team  # None: all that is in the store
         self._proxy = proxy
         self._clock = clock
         self._evidence: tuple[float, dict[str, Any]] | None = None  # when it was read
@@ -315,14 +334,16 @@ class DashboardQueries:
                 None, since=since, until=until, step=step, only=parse_filter(query)
             )
             if why := self._store.last_error():
-                trouble = str(StoreUnavailable(self._store.path, why))
+                trouble = describe_error(StoreUnavailable(self._store.location, why), self._team)
         except StoreUnavailable as error:
-            trouble = str(error)
+            trouble = describe_error(error, self._team)
         around = self._proxy
         saving = add_savings(map(saving_of_total, totals))
         return Overview(
             version=around.version,
             mode=around.mode(),
+            team="" if self._team is None else self._team.name,
+            can_switch=around.can_switch,
             observe=around.mode() == "observe",
             since=since,
             step=step,
@@ -397,7 +418,8 @@ class DashboardQueries:
     def origins(self, _query: Query) -> dict[str, list[str]]:
         """Agents, projects and models that filters can name, the most used first."""
         found = self._store.totals_by_origin(None, since=0.0, until=_END_OF_TIME)
-        return {
+        teams = [one.name for one in self._teams()]
+        return {"teams": teams} | {
             f"{name}s": [
                 value
                 for value, total in _sums_by(found, name).items()
@@ -430,7 +452,18 @@ class DashboardQueries:
             ]
             for name in _ORIGINS
         }
+        named["teams"] = self._team_rows(midnight(spans[0][0]), midnight(spans[-1][1]), only)
         return {"period": period, "since": spans[0][0].isoformat(), "periods": rows, **named}
+
+    def _team_rows(self, since: float, until: float, only: RecordFilter) -> list[dict[str, Any]]:
+        """Totals by team; those without a request are left out."""
+        rows: list[dict[str, Any]] = []
+        for team in self._teams() if self._team is None else ():
+            found = self._store.totals(
+                team.owner, since=since, until=until, step=until - since, only=only
+            )
+            rows += [{"name": team.name, **_figures(one)} for one in found]
+        return sorted(rows, key=lambda row: (-row["cost_before"], -row["requests"], row["name"]))
 
     def bill(self, query: Query) -> dict[str, Any]:
         """What the head, pauses, misses and keep-alive pings cost, and tools never called."""
@@ -503,14 +536,15 @@ class DashboardQueries:
 
     def _health(self, trouble: str) -> StoreHealth:
         store = self._store
+        if self._team is not None:
+            return StoreHealth(path="", bytes=0, dropped=0, moved_aside=[], trouble=trouble)
         try:
-            beside = store.path.with_name(f"{store.path.name}-wal")
-            size = store.path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
+            size = store.size()
             aside = [path.name for path in store.quarantined_files()]
-        except OSError:
+        except (OSError, StoreUnavailable):
             size, aside = 0, []
         return StoreHealth(
-            path=str(store.path),
+            path=str(store.location),
             bytes=size,
             dropped=store.dropped,
             moved_aside=aside,

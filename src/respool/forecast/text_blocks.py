@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from ..cache_scope import current_scope
 from ..history.line_index import unnumbered_lines
 from ..regex import lazy_compile
 
@@ -72,7 +73,7 @@ class TextBlock(Struct, frozen=True, gc=False):
     can_stand_alone: bool = True  # its own lines say something without an inner block
 
 
-_CacheKey = tuple[int, Layout, int, int]  # hash of the text, and the rest of a question
+_CacheKey = tuple[int, Layout, int, int, bytes]  # hash of the text, the question, the scope
 
 
 class _BlockCache:
@@ -112,7 +113,7 @@ _BLOCKS: Final = _BlockCache()
 
 def text_blocks(text: str, layout: Layout, first: int, end: int) -> tuple[TextBlock, ...]:
     """The blocks of the lines from `first` up to `end` of a text."""
-    key = hash(text), layout, first, end
+    key = hash(text), layout, first, end, current_scope()
     known = _BLOCKS.get(key)
     if known is None:
         known = _divide(text, layout, first, end)

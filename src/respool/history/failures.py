@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
+from ..cache_scope import scoped_cache
 from ..regex import lazy_compile
 
 # Characters of an open error; a longer one keeps the lines that explain it.
@@ -229,7 +229,7 @@ def has_failed_ending(text: str) -> bool:
     return _ends_in_failure(text[-_TAIL_CHARS:])
 
 
-@lru_cache(maxsize=512)  # of at most _TAIL_CHARS characters each
+@scoped_cache(512)  # of at most _TAIL_CHARS characters each
 def _ends_in_failure(tail: str) -> bool:
     """Check whether the last lines of an output report a failure."""
     tail = _SETTLED.sub("", strip_color(tail)).lower()
@@ -272,7 +272,7 @@ def failure_hint(text: str) -> str:
     return _failure_hint(text[-_TAIL_CHARS:])
 
 
-@lru_cache(maxsize=128)  # of at most _TAIL_CHARS characters each
+@scoped_cache(128)  # of at most _TAIL_CHARS characters each
 def _failure_hint(tail: str) -> str:
     last = _last_lines(_SETTLED.sub("", strip_color(tail)))
     if last.isascii() and not _has_any(last.lower(), _MAY_FAIL_HINTS):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ..policy import Policy
-from ..store import Retention, SQLiteStore, store_path
+from ..store import Retention, SQLStore, StoreLocation, open_store, store_location
 from ..tools.identity import is_expand_tool
 from ..wire.json import JSON, Object
 from .conversation_brief import BRIEF_EVENTS, answer_brief
@@ -39,7 +39,7 @@ class Responder:
     def __init__(self) -> None:
         self._shaper = Shaper()
         self._transcripts = Transcripts()
-        self._stores: dict[Path, SQLiteStore] = {}
+        self._stores: dict[StoreLocation, SQLStore] = {}
 
     def answer(self, call: HookCall) -> bytes:
         """The standard output of a hook; empty: nothing is changed."""
@@ -85,12 +85,12 @@ class Responder:
             records, source = self._transcripts.records(event.transcript), str(event.transcript)
         return History(event.agent, records, source)
 
-    def _store(self, environ: Mapping[str, str]) -> SQLiteStore:
+    def _store(self, environ: Mapping[str, str]) -> SQLStore:
         home = environ.get("HOME")
-        path = store_path(environ, Path(home) if home else None)
-        if path not in self._stores:
-            self._stores[path] = SQLiteStore(path, retention=Retention.from_env(environ))
-        return self._stores[path]
+        location = store_location(environ, Path(home) if home else None)
+        if location not in self._stores:
+            self._stores[location] = open_store(location, retention=Retention.from_env(environ))
+        return self._stores[location]
 
 
 def parse_agent(arguments: Sequence[str]) -> AgentName | None:

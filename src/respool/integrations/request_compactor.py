@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event, Lock
 from typing import Final
 
@@ -22,7 +21,7 @@ from ..pricing import Usage
 from ..proxy.decide import Decider
 from ..proxy.middleware import UNCLEAR_STATUSES, Decision, ParsedRequest
 from ..proxy.provider_errors import classify_error
-from ..store import DecisionStore, MemoryStore, SQLiteStore
+from ..store import DecisionStore, MemoryStore, open_store, parse_location
 
 MAX_THREADS: Final = 4
 _SIGNATURE_ERROR: Final = b"bound to a different conversation"  # Anthropic
@@ -279,7 +278,7 @@ def _open_store(given: DecisionStore | str | os.PathLike[str] | None) -> Decisio
     if given is None:
         return MemoryStore()
     if isinstance(given, str | os.PathLike):
-        return SQLiteStore(Path(given))
+        return open_store(parse_location(os.fspath(given)))
     return given
 
 

@@ -29,6 +29,7 @@ from ..store import (
     UnsearchablePattern,
     resolve_name,
 )
+from ..store.owned import OwnedStore
 from ..store.savings import state_record
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ _MAX_LISTED_LINES: Final = 40  # max line numbers listed in a note
 _NARROW_HINT: Final = "For less of it, give lines or a pattern."
 
 
-def answer_expand(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_expand(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_expand`: the original behind a marker."""
     ref = parse_reference(arguments)
     text = store.original(ref, None)
@@ -230,7 +231,7 @@ _DEFAULT_REQUESTS: Final = 20
 _MAX_ROWS: Final = 500  # max conversations or requests in one answer
 
 
-def answer_history(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_history(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_history`: recent conversations, or the last requests of one."""
     name, skip = parse_text(arguments, "conversation"), parse_number(arguments, "skip", 0, 0)
     limit = min(
@@ -242,7 +243,7 @@ def answer_history(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
     return _list_requests(store, _resolve_name(store, name), limit, skip)
 
 
-def _list_conversations(store: Store, limit: int, skip: int) -> ToolAnswer:
+def _list_conversations(store: Store | OwnedStore, limit: int, skip: int) -> ToolAnswer:
     found = store.conversations(None, limit=limit)
     if not found:
         return ToolAnswer("", "No conversation is recorded yet.")
@@ -251,7 +252,7 @@ def _list_conversations(store: Store, limit: int, skip: int) -> ToolAnswer:
     return paginate(text, skip, remark)
 
 
-def _resolve_name(store: Store, name: str) -> str:
+def _resolve_name(store: Store | OwnedStore, name: str) -> str:
     """The conversation that a name means; a unique beginning is enough.
 
     A reference must be whole: a server that only expands must not let an agent find those of other
@@ -268,7 +269,7 @@ def _resolve_name(store: Store, name: str) -> str:
     return found[0].name
 
 
-def _list_requests(store: Store, name: str, limit: int, skip: int) -> ToolAnswer:
+def _list_requests(store: Store | OwnedStore, name: str, limit: int, skip: int) -> ToolAnswer:
     every = store.requests(name, None, limit=100_000)
     if not every:
         raise ToolCallError(
@@ -291,7 +292,7 @@ def _conversation_line(conversation: ConversationSummary) -> str:
     )
 
 
-def _request_lines(store: Store, record: RequestRecord) -> Iterator[str]:
+def _request_lines(store: Store | OwnedStore, record: RequestRecord) -> Iterator[str]:
     """Lines of a request: one for itself, one for each edit."""
     fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
     broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
@@ -317,7 +318,7 @@ def _format_time(time: float) -> str:
 _DEFAULT_HITS: Final = 10
 
 
-def answer_search(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_search(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_search`: originals that have all words of a pattern."""
     pattern, name = parse_text(arguments, "pattern"), parse_text(arguments, "conversation")
     if pattern is None:
@@ -351,7 +352,7 @@ _MAX_BRIEF_TOKENS: Final = 10_000
 _NO_TRANSCRIPT: Final = "No transcript of an agent that works in this folder is found"
 
 
-def answer_brief(_store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_brief(_store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_brief`: what the agent of a conversation in this folder did."""
     session = parse_text(arguments, "session")
     tokens = parse_number(arguments, "tokens", _DEFAULT_BRIEF_TOKENS, 50)
@@ -490,7 +491,7 @@ TOOL_DEFINITIONS: Final = (
 )
 
 
-def serve_stdio(store: Store, version: str, *, expand_only: bool = False) -> None:
+def serve_stdio(store: Store | OwnedStore, version: str, *, expand_only: bool = False) -> None:
     """Serve over standard input and output until it closes."""
     asyncio.run(_serve(build_server(store, version, expand_only=expand_only)))
 
@@ -500,7 +501,9 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(reading, writing, server.create_initialization_options())
 
 
-def build_server(store: Store, version: str, *, expand_only: bool = False) -> Server[Any]:
+def build_server(
+    store: Store | OwnedStore, version: str, *, expand_only: bool = False
+) -> Server[Any]:
     """Build a server whose tools read this store as its owner."""
     offered = [one for one in TOOL_DEFINITIONS if one.name == EXPAND_TOOL or not expand_only]
     handlers = {one.name: _HANDLERS[one.name] for one in offered}
@@ -545,8 +548,8 @@ def _build_older_server(
 
 
 def _call_tool(
-    handler: Callable[[Store, Mapping[str, Any]], ToolAnswer],
-    store: Store,
+    handler: Callable[[Store | OwnedStore, Mapping[str, Any]], ToolAnswer],
+    store: Store | OwnedStore,
     arguments: Mapping[str, Any],
 ) -> CallToolResult:
     """Call a tool; an error becomes a sentence for the model."""

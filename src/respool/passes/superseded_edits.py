@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Final, cast
 
 from msgspec import Struct
 
+from ..cache_scope import scoped_cache
 from ..edits import OVERWRITTEN, DropExchange, Offer, Replace, exchange_closure
 from ..history.failures import is_failed_call
 from ..history.line_index import argument_text
@@ -148,7 +148,7 @@ def _has_succeeded(view: View, exchange: Exchange) -> bool:
     return not is_failed_call(result.text, result.error, view.use(exchange.ordinal).outcome_kind)
 
 
-@lru_cache(maxsize=512)
+@scoped_cache(512)
 def written_lines(arguments: str) -> WrittenLines:
     """The lines that a call adds and those that it names, without indentation.
 

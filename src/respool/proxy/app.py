@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, Literal
@@ -14,10 +15,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ..dashboard.http_api import Dashboard
+from ..dashboard.http_api import VISITOR, Dashboard
 from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyControl, ProxyStatus
 from ..plugins import installed_version
-from ..store import KeepAliveEvent, Retention, SQLiteStore, Store, StoreUnavailable, store_path
+from ..store import KeepAliveEvent, Retention, SQLStore, Store, StoreUnavailable, open_store
+from .access import GRANT, Gate, grant_in, refuse_over_quota
 from .asgi import (
     ProxyError,
     Receive,
@@ -25,6 +27,7 @@ from .asgi import (
     Scope,
     Send,
     close_delimited,
+    closing,
     request_from,
     send_error,
     send_response,
@@ -34,13 +37,12 @@ from .auth import (
     ANONYMOUS,
     Admission,
     admission_of,
-    has_token,
     may_send_cookies,
     owner_of,
     refuse_misplaced_token,
     refuse_web_page,
     require_same_site,
-    require_token,
+    with_bearer,
     without_cookies,
     without_foreign_keys,
 )
@@ -67,11 +69,13 @@ from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
 from .router import Route, route_of, select_upstream
 from .server_options import CompactionOptions, HoldoutOptions, ServerOptions, Upstream, validated
+from .team_policies import TeamPolicies
 from .tracing import span_exporter
 
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH: Final = "/healthz"
+READY: Final = "/readyz"
 METRICS: Final = "/metrics"
 ORIGINALS: Final = "/respool/originals/"
 # Browsers and crawlers ask for these by themselves; there are none.
@@ -81,6 +85,9 @@ BROWSER_FILES: Final = (
     "/apple-touch-icon-precomposed.png",
     "/robots.txt",
 )
+# What a team's token opens, besides all below /respool/: each of these answers for that team.
+_TEAM_PAGES: Final = frozenset({"/", "/respool", COMPRESS, GUARDRAIL, *BROWSER_FILES})
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
 _JSON: Final = (b"content-type", b"application/json")
 # The output of a tool may be hostile HTML: browsers must show it as text.
@@ -94,7 +101,7 @@ _log = logging.getLogger(__name__)
 class App:
     """The proxy. `endpoints` maps respool's own paths to endpoints; "/respool/" is a folder."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part of the proxy
         self,
         options: ServerOptions,
         middleware: Middleware | None = None,
@@ -104,8 +111,10 @@ class App:
         on_stop: Callable[[], Awaitable[None]] | None = None,
         on_close: Callable[[], None] | None = None,
         keep_alive: KeepAlive | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.options = validated(options)
+        self._gate = gate or Gate(options.token)
         self._middleware = PassThrough() if middleware is None else middleware
         self._endpoints = {HEALTH: bare_health, **(endpoints or {})}
         self._log = log
@@ -115,6 +124,7 @@ class App:
         self._keep_alive = keep_alive  # None: no pings
         self._forwarder = Forwarder(self._client, self._middleware, options.limits, keep_alive)
         self._is_started = False
+        self.is_ending = False  # told to stop: a balancer sends its requests elsewhere
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's lifespan."""
@@ -138,6 +148,7 @@ class App:
             await self._keep_alive.stop()
         if self._on_stop is not None:
             await self._on_stop()
+        await self._gate.close()
         await self._middleware.stop()
         await self._client.close()
         if self._on_close is not None:
@@ -154,6 +165,7 @@ class App:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and log it however it ends."""
         send = close_delimited(send) if scope["http_version"] == "1.0" else send
+        send = closing(send) if self.is_ending else send
         admission = admission_of(request_from(scope))
         entry = entry_for(admission.request, self.options.token)
         try:
@@ -176,7 +188,7 @@ class App:
         request = admission.request
         try:
             if is_own(request):
-                await self._answer_own(scope, admission, receive, send)
+                await self._answer_own(scope, admission, receive, send, entry)
             else:
                 await self._forward(admission, downstream, send, entry)
         except ProxyError as error:
@@ -193,31 +205,55 @@ class App:
             entry.outcome = "client_closed"
 
     async def _answer_own(
-        self, scope: Scope, admission: Admission, receive: Receive, send: Send
+        self, scope: Scope, admission: Admission, receive: Receive, send: Send, entry: LogEntry
     ) -> None:
         """Answer a request to one of respool's own endpoints."""
-        request, token = admission.request, self.options.token
-        if request.path == HEALTH and not has_token(admission, token):
+        if admission.request.path == READY:
+            await self._answer_ready(send)
+            return
+        admission = with_bearer(admission)
+        request = admission.request
+        try:
+            grant = await self._gate.admit(admission)
+        except ProxyError:
+            if request.path != HEALTH:
+                raise
+            grant = None
+        if request.path == HEALTH and (grant is None or grant.team is not None):
             await bare_health(scope, receive, send)  # without any detail
             return
-        require_token(admission, token)
-        require_same_site(request, self.options)
+        assert grant is not None, "else it was refused"
+        entry.team = None if grant.team is None else grant.team.name
+        require_same_site(request, self.options, by_token=grant.by_token)
+        if grant.team is not None:
+            _require_open_to_teams(request.path)
+        if request.path in (COMPRESS, GUARDRAIL):
+            refuse_over_quota(grant, time.time())
         endpoint = endpoint_for(self._endpoints, request.path)
         path = unquote(request.path)
         inside = {**scope, "path": path, "raw_path": request.path.encode("ascii")}
+        inside |= {"headers": list(request.headers), GRANT: grant, VISITOR: grant.team}
         await endpoint({**inside, "root_path": admission.prefix}, receive, send)
+
+    async def _answer_ready(self, send: Send) -> None:
+        """Answer, to anyone, whether a balancer may send requests here."""
+        status, body = (503, b'{"ready":false}') if self.is_ending else (200, b'{"ready":true}')
+        await send_response(send, status, body, _JSON)
 
     async def _forward(
         self, admission: Admission, downstream: Downstream, send: Send, entry: LogEntry
     ) -> None:
         """Forward a request to its upstream."""
-        request = admission.request
-        require_token(admission, self.options.token)
-        refuse_web_page(request, self.options)
+        request, token = admission.request, self.options.token
+        grant = await self._gate.admit(admission)
+        entry.team = None if grant.team is None else grant.team.name
+        refuse_web_page(request, self.options, by_token=grant.by_token)
         _refuse_unsupported(request)
+        if request.method not in _READS:
+            refuse_over_quota(grant, time.time())
         request, route, upstream = select_upstream(request, self.options.upstreams)
         request = _for_upstream(request, route, upstream)
-        refuse_misplaced_token(request, self.options.token)
+        refuse_misplaced_token(request, token, has_teams=self._gate.has_teams)
         entry.format, entry.upstream = route.format, upstream.origin
         exchange = Exchange(
             request=request,
@@ -226,8 +262,16 @@ class App:
             downstream=downstream,
             send=send,
             entry=entry,
+            grant=grant,
         )
         await self._forwarder.forward(exchange)
+
+
+def _require_open_to_teams(path: str) -> None:
+    """Refuse a team the pages that show figures of all teams."""
+    if path in _TEAM_PAGES or path.startswith("/respool/"):
+        return
+    raise ProxyError(403, "team", "this page is for the administrator's token.")
 
 
 def _for_upstream(request: Request, route: Route, upstream: Upstream) -> Request:
@@ -266,7 +310,7 @@ def build_app(
     options: CompactionOptions,
     log: Log,
     *,
-    store: SQLiteStore | None = None,
+    store: SQLStore | None = None,
     listener: RecordListener | None = None,
 ) -> App:
     """A proxy that compacts, with store, dashboard, metrics and tracing.
@@ -274,7 +318,9 @@ def build_app(
     `listener` is called with each record that is written.
     """
     _tune_interpreter()
-    store = store or SQLiteStore(store_path(), retention=Retention.from_env())
+    store = store or open_store(retention=Retention.from_env())
+    if store.is_shared:
+        options = msgspec.structs.replace(options, shared_store=True)
     decide = partial(
         Decider,
         options.policy,
@@ -282,6 +328,7 @@ def build_app(
         shared_store=options.shared_store,
         text_formats=options.text_formats,
         launch=Launch(options.agent, options.project),
+        memory=options.memory,
     )
     recorder = Recorder(store, listener)
     _open(store)
@@ -291,7 +338,9 @@ def build_app(
     metrics = Metrics()
     health = HealthEndpoint(store, compactor.breaker.state, lambda: compactor.mode)
     spans = span_exporter(os.environ)
-    dashboard = Dashboard(store, _around(compactor, recorder, options), _control(compactor, store))
+    status = _around(compactor, recorder, options)
+    policy_of = TeamPolicies(options.policy).of
+    dashboard = Dashboard(store, status, _control(compactor, store), policy_of=policy_of)
     gateways = _gateways(server, options, store, listener, compactor)
     endpoints = {
         **dashboard.routes,
@@ -312,19 +361,20 @@ def build_app(
         on_stop=gateways.stop,
         on_close=on_close,
         keep_alive=_keep_alive(options.keep_alive, compactor, store, metrics),
+        gate=Gate(server.token, store.teams),
     )
 
 
 def _gateways(
     server: ServerOptions,
     options: CompactionOptions,
-    store: SQLiteStore,
+    store: SQLStore,
     listener: RecordListener | None,
     compactor: Compactor,
 ) -> CompressEndpoints:
     """The endpoints that gateways call, with a compactor of their own."""
     own = Compactor(
-        Decider(in_place(options.policy), store, shared_store=options.shared_store),
+        Decider(in_place(options.policy), store, shared_store=options.shared_store, adapt=in_place),
         BorrowedRecorder(store, listener),
         # A gateway sends the request itself: what it does with the answer is not seen.
         msgspec.structs.replace(options, holdout=HoldoutOptions()),
@@ -343,7 +393,7 @@ def _tune_interpreter() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _open(store: SQLiteStore) -> None:
+def _open(store: SQLStore) -> None:
     """Open the store; if that fails, requests still pass, and it is tried again with them."""
     try:
         store.salt()
@@ -352,7 +402,7 @@ def _open(store: SQLiteStore) -> None:
 
 
 def _keep_alive(
-    budget: float, compactor: Compactor, store: SQLiteStore, metrics: Metrics
+    budget: float, compactor: Compactor, store: SQLStore, metrics: Metrics
 ) -> KeepAlive | None:
     """Keep-alive pings within a budget; None: there is no budget."""
     if budget <= 0:
@@ -393,12 +443,13 @@ def _around(compactor: Compactor, recorder: Recorder, options: CompactionOptions
     )
 
 
-def _control(compactor: Compactor, store: SQLiteStore) -> ProxyControl:
+def _control(compactor: Compactor, store: SQLStore) -> ProxyControl:
     """What may be changed from the dashboard."""
 
-    def pin(conversation: str, pinned: bool) -> bool:
-        found = store.set_pinned(conversation, pinned)
-        compactor.note_pinned(conversation, pinned)
+    def pin(conversation: str, pinned: bool, owner: str | None) -> bool:
+        found = store.set_pinned(conversation, pinned, owner)
+        if found:
+            compactor.note_pinned(conversation, pinned)
         return found
 
     return ProxyControl(switch=compactor.switch, pin=pin)
@@ -412,7 +463,7 @@ def is_own(request: Request) -> bool:
     path = request.path
     if path == "/":
         return request.method == "GET" and b"text/html" in request.named.get(b"accept", b"")
-    own = (HEALTH, METRICS, COMPRESS, GUARDRAIL, "/respool", *BROWSER_FILES)
+    own = (HEALTH, READY, METRICS, COMPRESS, GUARDRAIL, "/respool", *BROWSER_FILES)
     return path in own or path.startswith("/respool/")
 
 
@@ -450,7 +501,7 @@ class HealthEndpoint:
     """
 
     def __init__(
-        self, store: SQLiteStore, breaker: Callable[[], BreakerState], mode: Callable[[], Mode]
+        self, store: SQLStore, breaker: Callable[[], BreakerState], mode: Callable[[], Mode]
     ) -> None:
         self._store = store
         self._breaker = breaker
@@ -501,7 +552,7 @@ class MetricsEndpoint:
 
 
 class OriginalsEndpoint:
-    """Answers with the original behind a reference, for the API key whose request had it."""
+    """Answers with the original behind a reference, for the API key or the team that had it."""
 
     def __init__(self, store: Store, salt: Callable[[], bytes]) -> None:
         self._store = store
@@ -511,7 +562,9 @@ class OriginalsEndpoint:
         """Answer with the text that the path's reference leads to."""
         if scope["method"] not in ("GET", "HEAD"):
             raise ProxyError(405, "method", "originals can only be read.")
+        team = grant_in(scope).team
         owner = owner_of(scope["headers"], scope["query_string"], self._salt())
+        owner = owner if team is None else team.owner
         if owner == ANONYMOUS:
             raise ProxyError(
                 401, "key", "an original is given to the API key whose request had it."
@@ -524,7 +577,8 @@ class OriginalsEndpoint:
                 503, "store", f"the store cannot be read now ({error.reason})."
             ) from None
         if text is None:  # malformed, unknown or another owner's: the answer is the same
+            whose = "key" if team is None else "team"
             raise ProxyError(
-                404, "unknown", "no original of this key is kept under that reference."
+                404, "unknown", f"no original of this {whose} is kept under that reference."
             )
         await send_response(send, 200, text.encode("utf-8", "surrogatepass"), *_AS_TEXT)

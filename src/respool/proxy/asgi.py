@@ -68,6 +68,17 @@ def close_delimited(send: Send) -> Send:
     return sent
 
 
+def closing(send: Send) -> Send:
+    """Responses after which the server closes the connection."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return sent
+
+
 # --- errors of the proxy -----------------------------------------------------------------------
 
 _ANTHROPIC: Final = {
@@ -76,6 +87,7 @@ _ANTHROPIC: Final = {
     403: "permission_error",
     404: "not_found_error",
     408: "timeout_error",
+    429: "rate_limit_error",
     504: "timeout_error",
 }
 _GEMINI: Final = {
@@ -85,6 +97,7 @@ _GEMINI: Final = {
     404: "NOT_FOUND",
     408: "DEADLINE_EXCEEDED",
     426: "FAILED_PRECONDITION",
+    429: "RESOURCE_EXHAUSTED",
     502: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
@@ -93,8 +106,11 @@ _GEMINI: Final = {
 class ProxyError(Exception):
     """An error that respool itself answers a request with."""
 
-    def __init__(self, status: int, code: str, message: str, cause: str = "") -> None:
+    def __init__(
+        self, status: int, code: str, message: str, cause: str = "", *, headers: Headers = ()
+    ) -> None:
         super().__init__(message)
+        self.headers = headers  # of the response, besides the usual ones
         self.status = status
         self.cause = cause  # for log and records: where it failed, and why; no key is in it
         self.code = code  # one word for programs, in the header x-respool-error
@@ -109,6 +125,7 @@ async def send_error(send: Send, provider: Provider | None, error: ProxyError) -
     ]
     if error.status == 426:
         headers.append((b"upgrade", b"HTTP/1.1"))
+    headers += error.headers
     body = msgspec.json.encode(_error_body(provider, error))
     await send_response(send, error.status, body, *headers)
 
@@ -124,6 +141,7 @@ def _error_body(provider: Provider | None, error: ProxyError) -> dict[str, Any]:
         kind = _GEMINI.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
         return {"error": {"code": status, "message": message, "status": kind}}
     kind = "server_error" if status >= 500 else "invalid_request_error"
+    kind = "insufficient_quota" if status == 429 else kind
     return {"error": {"message": message, "type": kind, "param": None, "code": error.code}}
 
 

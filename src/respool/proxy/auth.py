@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import hmac
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator
@@ -17,12 +16,16 @@ from urllib.parse import unquote, unquote_plus
 import msgspec
 
 from ..regex import lazy_compile
+from ..store.teams import TOKEN_PREFIX
 from .asgi import Headers, ProxyError, Request
 from .server_options import Provider, ServerOptions
 
 PATH_PREFIX: Final = "/respool-token/"  # followed by the token: a base URL carries nothing else
 HEADER: Final = b"x-respool-token"
 HIDDEN: Final = "***"  # in place of a secret
+# A token of a team, wherever it stands.
+_TEAM_TOKEN: Final = lazy_compile(rf"{TOKEN_PREFIX}[0-9a-f]{{40}}", re.IGNORECASE)
+_BEARER: Final = b"bearer "
 # A name or an address, with or without a port.
 _HOST: Final = lazy_compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
@@ -46,21 +49,36 @@ def admission_of(request: Request) -> Admission:
     return Admission(msgspec.structs.replace(request, path=path), token, prefix)
 
 
-def has_token(admission: Admission, token: str | None) -> bool:
-    """True if a request brings the token, or if none is required."""
-    return token is None or hmac.compare_digest(admission.token.encode(), token.encode())
+def is_team_token(token: str) -> bool:
+    """True for what looks like a token of a team."""
+    return _TEAM_TOKEN.fullmatch(token) is not None
 
 
-def require_token(admission: Admission, token: str | None) -> None:
-    """Refuse a request without the token, if one is required."""
-    if not has_token(admission, token):
-        raise ProxyError(
-            401,
-            "token",
-            "this proxy asks for its token. Put it into the base URL, as "
-            "/respool-token/TOKEN before "
-            "the rest of the path, or send it as the header x-respool-token.",
-        )
+def with_bearer(admission: Admission) -> Admission:
+    """The admission of a request for respool's own pages, whose token may be a bearer's.
+
+    Elsewhere that header is the provider's. A team's token is taken out: it is no API key.
+    """
+    request = admission.request
+    value = request.named.get(b"authorization", b"").strip()
+    if value[: len(_BEARER)].lower() != _BEARER:
+        return admission
+    token = value[len(_BEARER) :].strip().decode("latin-1")
+    if is_team_token(token):
+        headers = tuple(pair for pair in request.headers if pair[0] != b"authorization")
+        request = _replaced(request, headers, request.query)
+    return Admission(request, admission.token or token, admission.prefix)
+
+
+def missing_token() -> ProxyError:
+    """The refusal of a request without a valid token; it is the same for every other token."""
+    return ProxyError(
+        401,
+        "token",
+        "this proxy asks for its token. Put it into the base URL, as "
+        "/respool-token/TOKEN before "
+        "the rest of the path, or send it as the header x-respool-token.",
+    )
 
 
 # The place of a token in a path, however it is spelled.
@@ -84,18 +102,25 @@ def hide_secrets(path: str, token: str | None) -> str:
     hidden = _MISPLACED.sub(rf"\1{HIDDEN}", plain)
     if token is not None:
         hidden = re.sub(re.escape(token), HIDDEN, hidden, flags=re.IGNORECASE)
-    hidden = _KEY_IN_TEXT.sub(HIDDEN, hidden)
+    hidden = _TEAM_TOKEN.sub(HIDDEN, _KEY_IN_TEXT.sub(HIDDEN, hidden))
     return path if hidden == plain else hidden
 
 
-def refuse_misplaced_token(request: Request, token: str | None) -> None:
-    """Refuse a request that would take the token to the provider."""
+def without_team_tokens(text: str) -> str:
+    """A line of the log without tokens of teams."""
+    return _TEAM_TOKEN.sub(HIDDEN, text) if TOKEN_PREFIX in text else text
+
+
+def refuse_misplaced_token(request: Request, token: str | None, *, has_teams: bool = False) -> None:
+    """Refuse a request that would take a token to the provider."""
     path = decoded(request.path)
     is_misplaced = _MISPLACED.search(path) is not None
-    if token is not None and not is_misplaced:
+    if (token is not None or has_teams) and not is_misplaced:
         sent = [value for name, value in request.headers if name not in (HEADER, b"referer")]
         rest = b"\n".join([request.query.encode(), *sent]).decode("latin-1")
-        is_misplaced = token.lower() in f"{path}\n{decoded(rest)}".lower()
+        whole = f"{path}\n{decoded(rest)}".lower()
+        is_misplaced = token is not None and token.lower() in whole
+        is_misplaced = is_misplaced or (has_teams and _TEAM_TOKEN.search(whole) is not None)
     if is_misplaced:
         raise ProxyError(
             400,
@@ -127,27 +152,27 @@ _APP_ORIGIN: Final = lazy_compile(
 _BROWSER_SCHEMES: Final = frozenset({b"basic", b"digest", b"negotiate", b"ntlm"})
 
 
-def require_same_site(request: Request, options: ServerOptions) -> None:
+def require_same_site(request: Request, options: ServerOptions, *, by_token: bool) -> None:
     """Refuse pages of other sites, by the host that they name or by their origin.
 
     With a token the host does not matter: a page that knows the token may read.
     """
     host = _host(request)
-    if options.token is None and _hostname(host) not in _own_names(options.host):
+    if not by_token and _hostname(host) not in _own_names(options.host):
         raise ProxyError(403, "host", "respool's own pages are only for this machine.")
     origin = request.named.get(b"origin")
     if origin is not None and origin.decode("latin-1") not in (f"http://{host}", f"https://{host}"):
         raise ProxyError(403, "origin", "respool's own pages are not for other sites.")
 
 
-def refuse_web_page(request: Request, options: ServerOptions) -> None:
+def refuse_web_page(request: Request, options: ServerOptions, *, by_token: bool) -> None:
     """Refuse to forward what a web page in the user's browser may have sent.
 
     A page can forge neither Host nor Origin nor Sec-Fetch-Site. It can send a key in a header only
     after a preflight request, which is refused. With a token none of this matters: a page that
     knows the token may use the proxy.
     """
-    if options.token is not None:
+    if by_token:
         return
     name = _hostname(_host(request))
     is_container = name in _CONTAINER_NAMES and not is_from_browser(request)

@@ -53,7 +53,7 @@ def new_breakpoints(turn: Turn, folded: FoldedRequest) -> Facts:
     if known is None:
         return Facts(breakpoints=((boundaries[0].hex(), found),))
     here = boundaries[-1].hex()
-    if turn.conversation.lineage.was_answered(here):
+    if turn.was_answered(here):
         return NO_FACTS  # a retry gets the same projection again
     return Facts(breakpoints=((here, found),))
 
@@ -65,7 +65,7 @@ def window_fact(turn: Turn, tokens: int, *, beside_output: bool) -> Facts:
     """
     here, history = turn.history.prefix, turn.history
     tokens = history.window_for(tokens) if beside_output else tokens
-    answered = history.is_bound and turn.conversation.lineage.was_answered(here)
+    answered = history.is_bound and turn.was_answered(here)
     doubted = frozenset({here} if answered else ())
     return Facts(windows=((here, tokens),), skipped=doubted, changed=doubted)
 

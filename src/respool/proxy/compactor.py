@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from itertools import count
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, Final, Literal, TypeVar
@@ -18,10 +19,19 @@ from msgspec.structs import replace
 
 from ..errors import PassedThrough, RespoolError
 from .asgi import Headers
-from .auth import is_signed, owner_of
+from .auth import is_signed, keyed_hash, owner_of
 from .breaker import CircuitBreaker, Permit
 from .conversation import session_id
-from .decide import AS_THEY_CAME, BYPASSED, LEFT_ALONE, OBSERVED, PAUSED, SIGNED, Decider
+from .decide import (
+    AS_THEY_CAME,
+    BYPASSED,
+    LEFT_ALONE,
+    OBSERVED,
+    OVER_QUOTA,
+    PAUSED,
+    SIGNED,
+    Decider,
+)
 from .holdout import draw_arm
 from .log import CompactionSummary, Outcome
 from .middleware import (
@@ -92,6 +102,7 @@ class Compactor:
         self.breaker = CircuitBreaker(time.monotonic)
         # By conversation: the first late decision, and when it was submitted.
         self._late: OrderedDict[str, tuple[asyncio.Future[Decision], float]] = OrderedDict()
+        self._numbers = count(1)
         self._executor = Executor(options.threads, "respool")
         self._fallback_executor = Executor(2, "respool-fallback")
         self._ahead_executor = Executor(1, "respool-ahead")
@@ -130,6 +141,7 @@ class Compactor:
         """Decide what is sent upstream."""
         started, mode = time.monotonic(), self.mode
         kept = BYPASSED if _is_bypassed(request.headers) else PAUSED if mode == "pause" else ""
+        kept = OVER_QUOTA if request.is_over_quota else kept
         inner = _unwrapped(request)
         request = self._identified(request if inner is None else replace(request, body=inner))
         signed = is_signed(request.headers, request.query)
@@ -177,9 +189,16 @@ class Compactor:
 
     def _identified(self, request: ParsedRequest) -> ParsedRequest:
         """A request with its owner, session and time."""
-        owner = owner_of(request.headers, request.query.encode(), self._salt())
+        salt, account = self._salt(), ""
+        owner = owner_of(request.headers, request.query.encode(), salt)
+        if request.team is not None:
+            # One key of two teams, or two keys of one, are two accounts.
+            account = keyed_hash(salt, "account", f"{request.team.owner} {owner}".encode())
+            owner = request.team.owner
         session = session_id(request.headers, None, owner)
-        return replace(request, owner=owner, session=session, time=self._clock())
+        number = next(self._numbers)
+        request = replace(request, owner=owner, account=account, session=session, number=number)
+        return replace(request, time=self._clock())
 
     async def _assigned(self, request: ParsedRequest, *, can_differ: bool) -> ParsedRequest:
         """A request with its unit and arm of the holdout.
@@ -402,7 +421,7 @@ class Compactor:
             is_signature = _SIGNATURE_ERROR in error.body
             return await self._without_reasoning(flight) if is_signature else None
         decision = await self._run(self._decider.decide_original, request, "refused")
-        policy = self._decider.policy_for(request.format)
+        policy = self._decider.policy_for(request)
         return self._retry(
             flight,
             decision,
@@ -463,7 +482,7 @@ class Compactor:
             return
         self._decider_of(flight).note_accepted(flight.request, flight.decision)
         if pending is not None:
-            work = partial(self._decider_of(flight).evaluate_ahead, pending)
+            work = partial(self._decider_of(flight).evaluate_ahead, pending, flight.request)
             self._submit(self._ahead_executor, work).add_done_callback(_log_late_failure)
         if flight.original is not None:
             self._decider.note_accepted(flight.request, flight.original)

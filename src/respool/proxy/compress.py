@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ..engine import FormatName
 from ..policy import Policy, default_pass_names
 from ..wire.json import get
+from .access import grant_in
 from .asgi import ProxyError, Receive, Scope, Send, request_from, send_response
 from .compactor import Compactor, Mode
 from .decoders import BodyTooLarge, UndecodableBody, decode_in_thread
@@ -132,6 +133,9 @@ class CompressEndpoints:
             head = request_from(scope)
             place = ("POST", head.path, head.query, head.headers)
             request = ParsedRequest(*place, asked.format, "generate", None, None, asked.body)
+            grant = grant_in(scope)
+            over = grant.exceeded is not None
+            request = replace(request, team=grant.team, is_over_quota=over)
             flight = await self._compactor.request_parsed(request)
             answer = await asyncio.to_thread(_answer, messages, asked, flight)
             self._compactor.response_started(flight, 200, ())

@@ -21,7 +21,7 @@ from ..engine import Fields, RequestHistory
 from ..errors import RespoolError
 from ..facts import Facts
 from ..regex import lazy_compile
-from ..store import DecisionStore, StoreUnavailable
+from ..store import DecisionStore, SentRequest, StoreUnavailable
 from ..wire.json import get
 from .auth import header_values, keyed_hash
 from .lineage import Lineage, ParentRequest
@@ -108,12 +108,21 @@ class Turn:
     """A request in its conversation: its parsed history, and its parent once that was looked up."""
 
     def __init__(
-        self, request: ParsedRequest, history: RequestHistory, conversation: Conversation
+        self,
+        request: ParsedRequest,
+        history: RequestHistory,
+        conversation: Conversation,
+        claimant: str = "",
     ) -> None:
         self.request = request
         self.history = history
         self.conversation = conversation
+        self.claimant = claimant  # the name under which it claims its history
         self.parent: ParentRequest | None = None
+
+    def was_answered(self, prefix: str) -> bool:
+        """True if another request of this history was answered by a projection, or may be."""
+        return self.conversation.lineage.was_answered(prefix, self.claimant)
 
     def is_left_alone(self) -> bool:
         """True if a fact says that this history is not to be compacted."""
@@ -301,6 +310,29 @@ class StoreGuard:
                 known.pending_facts = NO_FACTS
                 self._pending.pop(known.id, None)
 
+    def claim(
+        self, known: Conversation, prefix: str, by: str, *, sent: SentRequest, new: Facts
+    ) -> bool:
+        """Claim a history and write new facts; False: another request has claimed it.
+
+        If the store cannot be written, the request goes on, and the facts are written later.
+        """
+        facts = known.pending_facts.merge(new)
+        try:
+            is_first = self._write(lambda store: store.claim(known.id, prefix, by, sent, facts))
+        except RespoolError:
+            self.learn(known, new, pending=True)
+            self._write_later(known)
+            return True
+        if is_first:
+            self._report_recovery()
+            with self._lock:
+                known.facts = known.facts.merge(new)
+                if known.pending_facts.merge(new) == facts:
+                    known.pending_facts = NO_FACTS
+                    self._pending.pop(known.id, None)
+        return is_first
+
     def _write_later(self, known: Conversation) -> None:
         with self._lock:
             self._add_pending(known)
@@ -343,6 +375,8 @@ class StoreGuard:
         known.recorded_until = found.last_id
         for prefix, latest in found.latest:
             known.lineage.note_accepted(prefix, latest)
+        for prefix, by, sent in found.claims:
+            known.lineage.note_claim(prefix, by, sent)
         return True
 
     # --- originals -------------------------------------------------------------------------

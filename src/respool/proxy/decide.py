@@ -7,8 +7,10 @@ is returned; if they cannot be stored, no new edit is made.
 from __future__ import annotations
 
 import logging
+import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from threading import Event
+from threading import Event, Lock
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -35,18 +37,22 @@ from .holdout import inherited_unit
 from .lineage import ParentRequest, parent_prefix
 from .middleware import NO_FACTS, Decision, Findings, ParsedRequest, RequestIdentity
 from .provenance import Launch
+from .team_policies import TeamPolicies
 
 LEFT_ALONE: Final = "left alone"
 BYPASSED: Final = "bypassed"
 SIGNED: Final = "signed"
 PAUSED: Final = "paused"
 PINNED: Final = "pinned"
+OVER_QUOTA: Final = "over quota"
 OBSERVED: Final = "observed"
-AS_THEY_CAME: Final = frozenset({BYPASSED, PAUSED, PINNED})  # requests that somebody asked to keep
+# Requests that somebody asked to keep.
+AS_THEY_CAME: Final = frozenset({BYPASSED, PAUSED, PINNED, OVER_QUOTA})
 SENT_BEFORE: Final = "sent unchanged before"
 _MIN_BYTES_PER_TOKEN: Final = 2  # in any history: what fits a window by these surely fits
 _MAX_NAME_CHARS: Final = 200  # of a tool or a target in a record
 _MAX_DOUBLINGS: Final = 5  # of the failures after which an original is tried
+_MAX_TEAM_SESSIONS: Final = 256
 _MAX_OBSERVED: Final = 50  # of each kind, at one request
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -72,15 +78,21 @@ class Decider:
         shared_store: bool = False,
         text_formats: Collection[FormatName] = (),
         launch: Launch | None = None,
+        adapt: Callable[[Policy], Policy] | None = None,
+        memory: float = 512.0,
     ) -> None:
         self.policy = policy
+        self._team_policies = TeamPolicies(policy, adapt)
         self._launch = launch or Launch()
-        as_text = policy.replace(rendering="text")
-        self._policies = dict.fromkeys(text_formats, as_text)  # for upstreams that refuse calls
+        self._text_formats = frozenset(text_formats)  # for upstreams that refuse calls
+        self._as_text = policy.replace(rendering="text")
         self._guard = StoreGuard(store)
         self._observe = observe
         self._shared_store = shared_store  # other servers decide on the same conversations
-        self._session = Session()
+        self._name = secrets.token_hex(8)  # among them
+        self._session = Session(megabytes=memory)
+        self._team_sessions: OrderedDict[str, Session] = OrderedDict()  # by owner
+        self._sessions_lock = Lock()
         self._conversations = Conversations()
 
     # --- decisions -------------------------------------------------------------------------
@@ -101,7 +113,7 @@ class Decider:
         folded, seen = self._fold_with_new_facts(turn)
         if _was_sent_unchanged(folded, seen):
             return self._fall_back(turn, SENT_BEFORE)
-        body, repairs = self._session.project(folded, request.body)
+        body, repairs = self._session_of(request).project(folded, request.body)
         if not self._observe:
             try:
                 edits = folded.edits
@@ -118,7 +130,8 @@ class Decider:
         if not request.is_count and not _is_set(late):
             if not self._claim(turn, folded, seen.facts, late):
                 return self.decide(request, late)
-            self._note(known, seen.new)
+            if not self._claim_for_all(turn, folded, seen.new):
+                return self.decide(request, late)
         return self._projection(turn, folded, body, repairs, seen)
 
     def decide_immediately(self, request: ParsedRequest) -> Decision | None:
@@ -135,7 +148,7 @@ class Decider:
         if not turn.conversation.lineage.is_known(folded.boundaries):
             return None
         folded, seen = self._fold_with_new_facts(turn, folded)
-        body, repairs = self._session.project(folded, request.body)
+        body, repairs = self._session_of(request).project(folded, request.body)
         originals = folded.originals
         stored = self._observe or self._guard.has_surely(
             turn.conversation, originals, folded.edition
@@ -173,7 +186,8 @@ class Decider:
         """Decide for the original, without reasoning that was signed for projections of it."""
         turn = self._turn(request)
         is_asked_for = reason == OBSERVED or reason in AS_THEY_CAME
-        if is_asked_for and not turn.is_left_alone():
+        is_doubted = self._shared_store and reason != SIGNED  # it may be claimed for a projection
+        if (is_asked_for or is_doubted) and not turn.is_left_alone():
             self._note_original(turn)
         return self._original(turn, reason)
 
@@ -219,9 +233,9 @@ class Decider:
         if decision.identity.prefix:
             known.lineage.note_accepted(decision.identity.prefix, latest, decision.identity.parent)
 
-    def evaluate_ahead(self, folded: FoldedRequest) -> None:
+    def evaluate_ahead(self, folded: FoldedRequest, request: ParsedRequest) -> None:
         """Evaluate what takes force at the next request of a conversation, before it comes."""
-        self._session.evaluate_ahead(folded)
+        self._session_of(request).evaluate_ahead(folded)
 
     def note_failed(self, decision: Decision, status: int) -> bool:
         """A projection failed by an unclear status. True: try the original.
@@ -288,9 +302,29 @@ class Decider:
         if known is not None:
             known.is_pinned = pinned
 
-    def policy_for(self, format: FormatName) -> Policy:
-        """The policy for requests in this format."""
-        return self._policies.get(format, self.policy)
+    def policy_for(self, request: ParsedRequest) -> Policy:
+        """The policy for a request: its team's, as its format needs it."""
+        is_text = request.format in self._text_formats
+        if request.team is None or not request.team.settings:
+            return self._as_text if is_text else self.policy
+        return self._team_policies.of(request.team, is_text=is_text)
+
+    def _session_of(self, request: ParsedRequest) -> Session:
+        """The session for a request. A team has its own.
+
+        So the time that a request takes says nothing about what other teams have sent.
+        """
+        if request.team is None:
+            return self._session
+        owner = request.team.owner
+        with self._sessions_lock:
+            found = self._team_sessions.get(owner)
+            if found is None:
+                found = self._team_sessions[owner] = self._session.scoped(owner.encode())
+                if len(self._team_sessions) > _MAX_TEAM_SESSIONS:
+                    self._team_sessions.popitem(last=False)
+            self._team_sessions.move_to_end(owner)
+            return found
 
     def close(self) -> None:
         """Write all facts that the store can take."""
@@ -299,22 +333,22 @@ class Decider:
     # --- the turn --------------------------------------------------------------------------
 
     def _turn(self, request: ParsedRequest) -> Turn:
-        history = self._session.parse(request.body, request.format, request.model)
-        id = conversation_id(history, request.owner)
+        history = self._session_of(request).parse(request.body, request.format, request.model)
+        id = conversation_id(history, request.account or request.owner)
         known = self._conversations.get(id)
         if known is None:  # it is new, or has left the cache
             known = self._guard.pending(id) or Conversation(id, request.owner)
             known = self._conversations.add(known)
         self._guard.load_facts(known)  # another server may have written some
-        turn = Turn(request, history, known)
+        turn = Turn(request, history, known, f"{self._name}{request.number}")
         if not known.facts.breakpoints:
             self._guard.learn(known, first_breakpoints(turn), pending=not self._observe)
         return turn
 
     def _known_turn(self, request: ParsedRequest) -> Turn | None:
         """The turn of a conversation that is in the cache, without access to the store."""
-        history = self._session.parse(request.body, request.format, request.model)
-        known = self._conversations.get(conversation_id(history, request.owner))
+        history = self._session_of(request).parse(request.body, request.format, request.model)
+        known = self._conversations.get(conversation_id(history, request.account or request.owner))
         return None if known is None else Turn(request, history, known)
 
     def _parent(self, turn: Turn, boundaries: list[bytes]) -> ParentRequest:
@@ -337,8 +371,10 @@ class Decider:
     # --- projections -----------------------------------------------------------------------
 
     def _fold(self, turn: Turn, facts: Facts) -> FoldedRequest:
-        policy = self.policy_for(turn.history.format)
-        return self._session.fold(turn.history, policy, facts, output=self._output(turn))
+        policy = self.policy_for(turn.request)
+        return self._session_of(turn.request).fold(
+            turn.history, policy, facts, output=self._output(turn)
+        )
 
     def _output(self, turn: Turn) -> int:
         """The output to assume for a request that only counts tokens: that of the one before it.
@@ -362,7 +398,10 @@ class Decider:
             folded = self._fold(turn, seen.facts)
         if not self._contradicts_signatures(turn, folded, seen.facts):
             return folded, seen
-        new = Facts(changed=frozenset({folded.prefix}))
+        here = frozenset({folded.prefix})
+        # An answer to the same history has reasoning that was signed for something else again.
+        doubted = here if turn.was_answered(folded.prefix) else frozenset[str]()
+        new = Facts(changed=here, skipped=doubted)
         seen = _Known(seen.facts.merge(new), seen.new.merge(new), "changed")
         return self._fold(turn, seen.facts), seen
 
@@ -388,7 +427,7 @@ class Decider:
                 moment = ""  # if it is bound, another model's reasoning goes, and all behind it
         if folded.is_bound and latest.output > 0 and folded.depends_on_output(latest.output):
             moment = "changed"
-        return "" if turn.conversation.lineage.was_answered(folded.prefix) else moment
+        return "" if turn.was_answered(folded.prefix) else moment
 
     def _contradicts_signatures(self, turn: Turn, folded: FoldedRequest, facts: Facts) -> bool:
         """True if a projection differs from what its reasoning was signed for.
@@ -406,8 +445,8 @@ class Decider:
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
         if reset in facts.skipped:  # an original, which may have lost its reasoning
             return is_changed or turn.conversation.is_edited or self._shared_store
-        if not parent.is_exact and parent.latest.time and self._shared_store:
-            return False  # another server has just sent it; an original would have left facts
+        if self._shared_store and parent.is_lost:
+            return True  # another server could not write down what it sent
         return is_changed and (not parent.is_exact or parent.latest.sent_as != "projection")
 
     def _projection(
@@ -456,7 +495,7 @@ class Decider:
         request, known, history = turn.request, turn.conversation, turn.history
         if request.is_count or known.facts != NO_FACTS or known.defined_on != history.terms():
             return None
-        plain = history.plain(self.policy_for(history.format))
+        plain = history.plain(self.policy_for(request))
         if plain is None:
             return None
         here = plain.prefix.hex()
@@ -506,9 +545,31 @@ class Decider:
         if self._observe or not folded.is_bound or here in facts.skipped:
             return True
         known.lineage.note_in_flight(here, request)
-        if self._shared_store:
-            self._guard.load_facts(known)
         return here not in known.facts.skipped
+
+    def _claim_for_all(self, turn: Turn, folded: FoldedRequest, new: Facts) -> bool:
+        """Write the new facts; with other servers, claim this history before it is sent.
+
+        False: another server has just claimed it, perhaps with other facts. The next request may
+        reach any server before this one is recorded, and needs to know its parent.
+        """
+        known, here, by = turn.conversation, folded.prefix, turn.claimant
+        if self._observe or not self._shared_store or known.lineage.is_claimed(here, by):
+            self._note(known, new)
+            return True
+        sent = SentRequest(
+            time=turn.request.time,
+            terms=turn.history.terms(),
+            sent_as="projection",
+            size=folded.tokens_before,
+            epochs=folded.epochs,
+            output=folded.output,
+            unit=turn.request.unit,
+        )
+        is_first = self._guard.claim(known, here, by, sent=sent, new=new)
+        if not is_first:
+            turn.parent = None
+        return is_first
 
     def _is_alone(
         self, turn: Turn, folded: FoldedRequest, seen: _Known, request: Event | None
@@ -528,10 +589,10 @@ class Decider:
         self, turn: Turn, facts: Facts, reason: str, new: Facts, late: Event | None
     ) -> Decision | None:
         """The edits in force, if they are known and agree with what was sent before."""
-        request, known = turn.request, turn.conversation
+        request = turn.request
         held = facts if new == NO_FACTS else facts.merge(new)
-        found = self._session.fold_known(
-            turn.history, self.policy_for(turn.history.format), held, output=self._output(turn)
+        found = self._session_of(request).fold_known(
+            turn.history, self.policy_for(request), held, output=self._output(turn)
         )
         if found is None:
             return None
@@ -539,12 +600,13 @@ class Decider:
         if not self._may_send(turn, folded, skipped, held):
             return None
         new = new.merge(skipped)
-        self._note(known, NO_FACTS if request.is_count else new)
         seen = _Known(facts.merge(new), new)
-        if not request.is_count and not self._is_alone(turn, folded, seen, late):
+        if not request.is_count and not (
+            self._claim_for_all(turn, folded, new) and self._is_alone(turn, folded, seen, late)
+        ):
             self._note_original(turn)
             return None
-        body, repairs = self._session.project(folded, request.body)
+        body, repairs = self._session_of(request).project(folded, request.body)
         made = self._projection(turn, folded, body, repairs, seen)
         return replace(made, kind="known-edits", reason=reason)
 
@@ -557,7 +619,7 @@ class Decider:
             return True
         if self._moment(turn, folded) == "changed":
             return False  # the signatures belong to another model or other tools
-        if any(known.lineage.was_answered(prefix) for prefix in skipped.skipped):
+        if any(map(turn.was_answered, skipped.skipped)):
             return False
         if self._shared_store and len(skipped.skipped) > 1:
             return False  # another server may have answered one of them
@@ -582,8 +644,8 @@ class Decider:
         was_unchanged = not without_reasoning and _was_always_unchanged(boundaries, facts)
         if is_doubted and history.is_bound and not was_unchanged:
             until = self._signed_until(turn, without_reasoning)
-            folded = self._session.fold_original(history, until)
-            changed, _ = self._session.project(folded, request.body)
+            folded = self._session_of(request).fold_original(history, until)
+            changed, _ = self._session_of(request).project(folded, request.body)
             body = None if changed is request.body else changed
             edits = folded.edits
         tokens = int(len(request.body if body is None else body) / known.bytes_per_token)

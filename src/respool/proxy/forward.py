@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 
 from ..regex import lazy_compile
+from .access import NO_GRANT, Grant
 from .asgi import ProxyError, Receive, Request, Send, downstream_headers, upstream_headers
 from .auth import is_signed
 from .client import CLIENT_ERRORS, NO_BODY, Client, ConnectionProblem, RequestBody, upstream_address
@@ -160,6 +161,7 @@ class Exchange(msgspec.Struct):
     downstream: Downstream
     send: Send
     entry: LogEntry
+    grant: Grant = NO_GRANT
     body: RequestBody = NO_BODY
     flight: InFlight | None = None  # None: the middleware does not see it
     ping: Ping | None = None  # by which its cached prefix can be kept alive
@@ -259,6 +261,8 @@ class Forwarder:
             model=route.model,
             stream=route.stream,
             body=plain,
+            team=exchange.grant.team,
+            is_over_quota=exchange.grant.exceeded is not None,
         )
 
     async def _decode(self, body: bytes, encoding: bytes) -> bytes:

@@ -39,10 +39,27 @@ class Lineage:
         self.accepted: dict[bytes, SentRequest] = {}
         self._answered: dict[bytes, None] = {}  # prefixes of projections
         self._in_flight: dict[bytes, object] = {}  # prefixes of projections, and their requests
+        self._claims: dict[bytes, tuple[str, SentRequest]] = {}  # with who made them
 
-    def was_answered(self, prefix: str) -> bool:
-        """True if the model answered a projection of exactly this history."""
-        return bytes.fromhex(prefix) in self._answered
+    def was_answered(self, prefix: str, besides: str = "") -> bool:
+        """True if the model answered a projection of exactly this history, or may do so.
+
+        A claim of the request `besides` does not count.
+        """
+        return bytes.fromhex(prefix) in self._answered or self.is_claimed(prefix, besides)
+
+    def is_claimed(self, prefix: str, besides: str) -> bool:
+        """True if another request has claimed exactly this history."""
+        held = self._claims.get(bytes.fromhex(prefix))
+        return held is not None and held[0] != besides
+
+    def note_claim(self, prefix: str, by: str, sent: SentRequest) -> None:
+        """A request has claimed this history; its record, if there is one, knows less."""
+        place = bytes.fromhex(prefix)
+        _put(self._claims, place, (by, sent), _MAX_ACCEPTED)
+        recorded = self.accepted.get(place)
+        if recorded is not None and recorded.time == sent.time:
+            self.note_accepted(prefix, sent)
 
     def is_in_flight(self, prefix: str, besides: object) -> bool:
         """True if a projection of this history is, or was, in flight with another request."""
@@ -80,6 +97,8 @@ class Lineage:
         """
         for back, prefix in enumerate(reversed(earlier)):
             found = self.accepted.get(prefix + terms.encode()) or self.accepted.get(prefix)
+            if found is None and prefix in self._claims:  # answered, but not recorded yet
+                found = self._claims[prefix][1]
             if found is not None:
                 return ParentRequest(found, back == 0)
         return ParentRequest()

@@ -24,7 +24,7 @@ import msgspec
 from ..pricing import Usage
 from ..regex import lazy_compile
 from .asgi import Request
-from .auth import HIDDEN, hide_secrets
+from .auth import HIDDEN, hide_secrets, without_team_tokens
 from .router import Operation
 
 Outcome = Literal["complete", "client_closed", "upstream_closed", "unreachable", "retried"]
@@ -83,6 +83,7 @@ class LogEntry(msgspec.Struct, omit_defaults=True):
     bytes_up: int = 0  # of the body that was sent upstream
     bytes_down: int = 0
     note: str | None = None
+    team: str | None = None  # whose token the request brought
     traceparent: str | None = None  # the client's own
     compaction: CompactionSummary | None = None  # if the body was read
     started: float = 0.0  # by the performance counter; cleared at the end, so it is not logged
@@ -289,7 +290,7 @@ def log_warnings_to(writer: LineWriter) -> None:
 class LineWriter:
     """Writes lines in order from a thread of its own; never waits and never raises.
 
-    The token of the proxy is hidden everywhere in a line.
+    The token of the proxy and those of teams are hidden everywhere in a line.
     """
 
     def __init__(
@@ -317,7 +318,8 @@ class LineWriter:
         if len(self._waiting) >= self._max_waiting:
             self._dropped += 1
             return
-        self._waiting.append(line if self._token is None else line.replace(self._token, HIDDEN))
+        line = line if self._token is None else line.replace(self._token, HIDDEN)
+        self._waiting.append(without_team_tokens(line))
         if self._thread is None:
             self._start()
 

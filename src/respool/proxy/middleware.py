@@ -15,6 +15,7 @@ from ..edits import Edit
 from ..engine import FoldedRequest, FormatName, Repair, RepeatCell
 from ..facts import BreakpointMode, Facts
 from ..store import Arm, RefetchedResult, RejectedRequest, SentRequest
+from ..store.teams import Team
 from .asgi import Headers
 from .breaker import Permit
 from .log import CompactionSummary, Outcome
@@ -39,6 +40,7 @@ FALLBACK_REASONS: Final = (
     "unreadable",
     "passed-through",
     "sent-unchanged-before",
+    "over-quota",
 )
 # Errors by which gateways and model servers may refuse what a projection holds.
 UNCLEAR_STATUSES: Final = frozenset({403, 404, 406, 415, 451, 500, 501})
@@ -56,11 +58,15 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     model: str | None  # only if the path names it (Gemini, Bedrock, Vertex, Azure)
     stream: bool | None  # only if the path says so (Gemini, Bedrock, Vertex)
     body: bytes  # without its content-encoding
-    owner: str = ""  # a salted hash of the API key
+    team: Team | None = None  # whose token the request brought
+    is_over_quota: bool = False  # of its team
+    owner: str = ""  # a salted hash of the API key, or the team
+    account: str = ""  # a salted hash of API key and team; empty: the owner
     time: float = 0.0  # when it came, in seconds since 1970
     session: str | None = None  # the client's own session id, hashed
     arm: Arm = ""  # of a holdout; empty: it takes no part
     unit: str = ""  # that was drawn for it
+    number: int = 0  # of the request in this process
 
     @property
     def is_count(self) -> bool:

@@ -144,6 +144,13 @@ class RunningServer:
         await self._app.start()
         self._serving = asyncio.create_task(self._server.serve([self._listening]))
 
+    async def give_notice(self, seconds: float, ended: asyncio.Event) -> None:
+        """Serve for so many seconds more, but answer that it is not ready; `ended` ends it."""
+        self._app.is_ending = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await ended.wait()
+
     async def stop(self) -> None:
         """Accept no more connections, finish open responses within the limit, and end."""
         assert self._serving is not None, "it was started"
@@ -207,17 +214,21 @@ def serve(make: Callable[[], App], listening: socket.socket) -> None:
 
 
 async def _serve_until_signal(make: Callable[[], App], listening: socket.socket) -> None:
-    loop, ending = asyncio.get_running_loop(), asyncio.Event()
+    loop, ending, at_once = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
     def end(number: int) -> None:
+        if number != signal.SIGTERM:  # somebody at a terminal
+            at_once.set()
         ending.set()
         loop.remove_signal_handler(number)
 
     for number in _ending_signals():
         with contextlib.suppress(NotImplementedError):  # on Windows; there Ctrl-C ends it at once
             loop.add_signal_handler(number, end, number)
-    async with serving(make(), listening):
+    app = make()
+    async with serving(app, listening) as running:
         await ending.wait()
+        await running.give_notice(app.options.limits.notice_seconds, at_once)
 
 
 def _ending_signals() -> list[signal.Signals]:

@@ -192,7 +192,8 @@ class TransferLimits(msgspec.Struct, frozen=True, kw_only=True):
     error_seconds: float = 10.0  # for reading it; then it is forwarded as it comes
     connect_seconds: float = 20.0  # for a connection upstream, TLS included
     idle_seconds: float = 120.0  # without a byte of a request that has begun
-    drain_seconds: float = 30.0  # for open responses at shutdown
+    notice_seconds: float = 0.0  # after SIGTERM, until no connection is accepted any more
+    drain_seconds: float = 30.0  # then, for open responses
 
 
 class ServerOptions(msgspec.Struct, frozen=True):
@@ -256,6 +257,7 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 3.0
     threads: int = 4  # that compact in parallel
     text_formats: tuple[FormatName, ...] = ()  # whose upstreams refuse calls: rendered as text
+    memory: float = 512.0  # megabytes, approximately, for what is remembered of conversations
     keep_alive: float = 0.0  # dollars a day for keep-alive pings; 0: none are sent
     shared_store: bool = False  # other servers with the same store serve the same conversations
     agent: str = ""  # that this proxy was started for; empty: any

@@ -10,23 +10,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..batch.addresses import EngineName, FoundFile, StorageError
 from ..sessions.readers import READERS, read_file
 from ..sessions.session import RecordedRequest, RecordedSession, Skipped
+from ..sessions.transcript_file import describe_error
 from ..tokens import counter_for, tokenizer_family
 from ..wire.json import compact_json
 from .cache_costs import cache_costs, unused_tools
 from .cost_breakdown import block_charges, break_down_cost, session_loops
+from .input_file import readable_copy
 from .policies import sender_factory
 from .prompt_cache import CharacterMeasure, CounterMeasure, TokenMeasure
 from .reconciliation import UsageEvidence, calibrated_measure, infer_evidence, reconcile
 from .recording import BillingConditions, Recording, infer_conditions, main_model
 from .result import PolicyScore, SessionResult, SkippedSource
 from .score import score_policy
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint, PassCheckpoint
+
+InputFile = Path | FoundFile
 
 _NO_KEY = 0  # the request cannot be identified
 GZIP_RATIO = 8  # approximate compression ratio
@@ -239,49 +248,64 @@ class RunResult(Struct, frozen=True):
 ProgressCallback = Callable[[Progress], None]
 
 
+class RunMeans(Struct, frozen=True):
+    """The means of a run; they change no figure."""
+
+    jobs: int
+    engine: EngineName = "local"
+    checkpoint: Checkpoint | None = None
+
+
 def replay_files(
-    files: Sequence[Path], request: RunRequest, jobs: int, on_progress: ProgressCallback
+    files: Sequence[InputFile],
+    request: RunRequest,
+    means: RunMeans | int,
+    on_progress: ProgressCallback,
 ) -> RunResult:
     """Replay the sessions of all files; results are in the order of the files."""
+    means = RunMeans(means) if isinstance(means, int) else means
     sizes = {str(file): estimate_bytes(file) for file in files}
     kept = OutcomeCollector(sizes, on_progress)
-    only = list(islice(read_items(files[0]), 2)) if len(files) == 1 else None
+    only = list(islice(read_items(str(files[0])), 2)) if len(files) == 1 else None
     if only is not None and len(only) < 2:
         _process_serially({str(files[0]): iter(only)}, request, kept)
         return kept.result()
     traces = OutcomeCollector(sizes, lambda _: None)
-    _process_files(replace(request, trace_only=True), jobs, traces)
+    _process_files(replace(request, trace_only=True), means, traces)
     duplicates = find_duplicates(traces.traces())
     for file, why in traces.abandoned.items():
         kept.abandon(file, 0, why)
         kept.finish_file(file)
-    _process_files(replace(request, duplicates=duplicates), jobs, kept)
+    _process_files(replace(request, duplicates=duplicates), means, kept)
     return replace(kept.result(), duplicates=sum(len(one.requests) for one in duplicates.values()))
 
 
-def _process_files(request: RunRequest, jobs: int, collector: OutcomeCollector) -> None:
-    """Process all sessions, in this process or in a worker pool."""
-    if jobs > 1 and sum(collector.sizes.values()) >= MIN_PARALLEL_BYTES:
-        from .worker_pool import (
-            WorkerPool,
-            can_start_workers,
-        )  # late: small inputs need no processes
+def _process_files(request: RunRequest, means: RunMeans, collector: OutcomeCollector) -> None:
+    """Process all sessions that no checkpoint has."""
+    if means.checkpoint is not None:
+        collector.use(means.checkpoint.of(request))
+    if means.engine == "ray":
+        from .ray_units import process_on_ray  # lazily: only for this engine
+
+        process_on_ray(request, means.jobs, collector)
+        return
+    if means.jobs > 1 and sum(collector.pending().values()) >= MIN_PARALLEL_BYTES:
+        from ..batch.worker_process import can_start_workers  # late: small inputs need no processes
+        from .worker_pool import WorkerPool
 
         if can_start_workers():
-            WorkerPool(request, jobs, collector).run()
+            WorkerPool(request, means.jobs, collector).run()
             return
-    _process_serially(
-        {file: read_items(Path(file)) for file in collector.pending()}, request, collector
-    )
+    _process_serially({file: read_items(file) for file in collector.pending()}, request, collector)
 
 
-def estimate_bytes(file: Path) -> int:
+def estimate_bytes(file: InputFile) -> int:
     """Estimate the bytes to read."""
     try:
-        size = file.stat().st_size
+        size = file.size if isinstance(file, FoundFile) else file.stat().st_size
     except (OSError, ValueError):  # ValueError: a name that no file can have
         return 0
-    return size * GZIP_RATIO if file.suffix == ".gz" else size
+    return size * GZIP_RATIO if str(file).endswith(".gz") else size
 
 
 def session_bytes(item: SessionItem) -> int:
@@ -292,12 +316,16 @@ def session_bytes(item: SessionItem) -> int:
         return 0
 
 
-def read_items(file: Path) -> Iterator[SessionItem]:
+def read_items(file: str) -> Iterator[SessionItem]:
     """Yield the sessions of a file; a failing reader gives a Skipped."""
     try:
-        yield from read_file(file, READERS)
+        with readable_copy(file) as path:
+            for item in read_file(path, READERS):
+                yield item if item.source == file else replace(item, source=file)
+    except (StorageError, FileNotFoundError) as error:
+        yield Skipped(file, describe_error(error))
     except Exception as error:  # noqa: BLE001 - one file must not fail the others
-        yield Skipped(str(file), f"reading it failed: {_describe_error(error)}")
+        yield Skipped(file, f"reading it failed: {_describe_error(error)}")
 
 
 def process_item(item: SessionItem, place: SessionKey, request: RunRequest) -> ItemOutcome:
@@ -381,15 +409,32 @@ class OutcomeCollector:
         self._on_progress = on_progress
         self._files = list(sizes)
         self._ranks = {file: rank for rank, file in enumerate(sizes)}
-        self._outcomes: dict[tuple[int, int], SessionResult | SessionTrace | SkippedSource] = {}
+        self._outcomes: dict[int, dict[int, ItemOutcome]] = {}
         self._bytes_left = dict(sizes)  # approximate remaining bytes of each file
         self._progress = Progress()
         self._unselected = 0
+        self._checkpoint: PassCheckpoint | None = None
+        self._done = set[str]()  # files
+        self._disturbed = set[str]()  # files at which a process died
         self.abandoned: dict[str, str] = {}  # unreadable files, and the reason
+
+    def use(self, checkpoint: PassCheckpoint) -> None:
+        """Take what a checkpoint has, and keep what is done from now on."""
+        for file in self.pending():
+            if (known := checkpoint.load(file)) is not None:
+                for index, outcome in known:
+                    self.add(file, index, outcome)
+                self.finish_file(file)
+        self._checkpoint = checkpoint
+
+    def note_death(self, file: str) -> None:
+        """Record that a process died at a file, so that no checkpoint has it."""
+        self._disturbed.add(file)
 
     def pending(self) -> dict[str, int]:
         """Return the files that are not done, with their sizes."""
-        return {file: size for file, size in self.sizes.items() if file not in self.abandoned}
+        gone = self.abandoned.keys() | self._done
+        return {file: size for file, size in self.sizes.items() if file not in gone}
 
     def abandon(self, file: str, index: int, why: str) -> None:
         """Record that the rest of a file cannot be read."""
@@ -400,8 +445,7 @@ class OutcomeCollector:
         """Add one outcome, of about `size` bytes of the file."""
         if outcome is None:
             self._unselected += 1
-        else:
-            self._outcomes[self._ranks[file], index] = outcome
+        self._outcomes.setdefault(self._ranks[file], {})[index] = outcome
         done = self._progress
         if isinstance(outcome, SessionResult):
             done = replace(
@@ -411,6 +455,9 @@ class OutcomeCollector:
 
     def finish_file(self, file: str) -> None:
         """Record that a file is done."""
+        self._done.add(file)
+        if self._checkpoint is not None and file not in self._disturbed | self.abandoned.keys():
+            self._checkpoint.save(file, self._outcomes.get(self._ranks[file], {}))
         done = replace(self._progress, files=self._progress.files + 1)
         self._advance(file, self._bytes_left[file], done)
 
@@ -421,7 +468,7 @@ class OutcomeCollector:
 
     def result(self) -> RunResult:
         """All outcomes, in the order of the files."""
-        outcomes = [self._outcomes[place] for place in sorted(self._outcomes)]
+        outcomes = [one for _, one in self._in_order()]
         return RunResult(
             tuple(one for one in outcomes if isinstance(one, SessionResult)),
             tuple(one for one in outcomes if isinstance(one, SkippedSource)),
@@ -430,12 +477,12 @@ class OutcomeCollector:
 
     def traces(self) -> dict[SessionKey, SessionTrace]:
         """Return the traces in the order of the files."""
-        found = ((place, self._outcomes[place]) for place in sorted(self._outcomes))
-        return {
-            (self._files[rank], index): one
-            for (rank, index), one in found
-            if isinstance(one, SessionTrace)
-        }
+        return {place: one for place, one in self._in_order() if isinstance(one, SessionTrace)}
+
+    def _in_order(self) -> Iterator[tuple[SessionKey, ItemOutcome]]:
+        for rank in sorted(self._outcomes):
+            file, outcomes = self._files[rank], self._outcomes[rank]
+            yield from (((file, index), outcomes[index]) for index in sorted(outcomes))
 
 
 def _process_serially(

@@ -4,31 +4,31 @@ Each worker reads a file on its own and asks before it replays a session. So sev
 file that holds many, no session crosses from one process to another, and when a worker dies, the
 one session that it was at is known.
 
-Python looks for modules in the working directory of a process that it starts, before its own. A
-repository could run code there, or a file `select.py` end a worker at its first import. So workers
-start with PYTHONSAFEPATH, and not at all where Python ignores it. One that ends before it is ready
-is an error that names no session.
+A worker that ends before it is ready is an error that names no session.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar, cast
 
 from msgspec import Struct, field
 
+from ..batch.worker_process import (
+    describe_exit,
+    exit_with_parent,
+    ignoring_interrupts,
+    safe_path,
+)
 from ..errors import RespoolError
 from .result import SkippedSource
 from .runner import (
@@ -42,7 +42,6 @@ from .runner import (
 
 T = TypeVar("T")
 
-_SAFE_PATH: Final = "PYTHONSAFEPATH"
 _START_SECONDS: Final = 120.0  # until a worker must be ready; it takes less than one
 
 
@@ -94,7 +93,7 @@ class _FileDone(Struct, frozen=True):
 def run_worker(pipe: Connection) -> None:
     """Work on one file after another, until there is no more or nobody who asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
-    Thread(target=_exit_with_parent, daemon=True).start()
+    Thread(target=exit_with_parent, daemon=True).start()
     try:
         pipe.send(_Ready())
         request: RunRequest = pipe.recv()
@@ -105,16 +104,8 @@ def run_worker(pipe: Connection) -> None:
         return
 
 
-def _exit_with_parent() -> None:
-    """Exit when the parent process ends, however it ends."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
 def _process_file(file: str, pipe: Connection, request: RunRequest) -> None:
-    for index, (item, more) in enumerate(_with_more_flag(read_items(Path(file)))):
+    for index, (item, more) in enumerate(_with_more_flag(read_items(file))):
         pipe.send(_Claim(index, getattr(item, "id", ""), more))
         answer: _Reply = pipe.recv()
         if answer is _Reply.EXHAUSTED:
@@ -225,7 +216,7 @@ class WorkerPool:
     def _start_worker(self) -> _WorkerProcess:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=run_worker, args=(theirs,), daemon=True)
-        with _safe_path(), _ignoring_interrupts():
+        with safe_path(), ignoring_interrupts():
             process.start()
             started = time.monotonic()
             self._workers.append(_WorkerProcess(process, cast(Connection, ours), started))
@@ -268,6 +259,7 @@ class WorkerPool:
     def _handle_death(self, worker: _WorkerProcess, file: _SharedFile) -> None:
         """Skip the session that a dead worker was at, and reassign the rest of its file."""
         session = worker.session
+        self._kept.note_death(file.name)
         self._workers.remove(worker)
         worker.pipe.close()
         worker.process.join(1.0)  # it may still be ending by itself, with a status
@@ -276,7 +268,7 @@ class WorkerPool:
         status = worker.process.exitcode
         if not worker.is_ready and status is not None and status >= 0:
             raise WorkerStartError(f"it ended with status {status}")
-        why = _describe_exit(status)
+        why = describe_exit(status)
         if session is not None:
             index, name = session
             what = f"session {name}" if name else "a part of it"
@@ -306,43 +298,3 @@ def _send(worker: _WorkerProcess, message: str | RunRequest | _Reply) -> None:
 
 def _sort_by_size(sizes: Mapping[str, int]) -> list[_SharedFile]:
     return [_SharedFile(name, size) for name, size in sorted(sizes.items(), key=lambda one: one[1])]
-
-
-def _describe_exit(status: int | None) -> str:
-    """Describe the exit of a process."""
-    if status == -getattr(signal, "SIGKILL", 9):
-        return "the process at it was killed, as happens when memory runs out"
-    return f"the process at it ended with status {status}"
-
-
-def can_start_workers() -> bool:
-    """Report whether a process can be kept from importing from the working directory."""
-    return bool(sys.flags.safe_path) or not sys.flags.ignore_environment
-
-
-@contextmanager
-def _safe_path() -> Generator[None]:
-    """Let a Python process that starts here not import from the working directory."""
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_SAFE_PATH]
-        else:
-            os.environ[_SAFE_PATH] = before
-
-
-@contextmanager
-def _ignoring_interrupts() -> Generator[None]:
-    """Let a process that starts here be deaf to Ctrl-C from its first moment on."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # which lets interrupts through when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

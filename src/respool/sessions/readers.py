@@ -158,7 +158,7 @@ def _walk(path: Path) -> Iterator[Path]:
     for folder, inner, names in walk:
         here = Path(folder)
         inner[:] = sorted(name for name in inner if not _is_superseded(here / name))
-        yield from (here / name for name in sorted(names) if _is_candidate(here / name))
+        yield from (here / name for name in sorted(names) if is_transcript_name(here / name))
     yield from denied
 
 
@@ -167,7 +167,8 @@ def _is_superseded(folder: Path) -> bool:
     return folder.name == "storage" and any(folder.parent.glob(_OPENCODE_DATABASE))
 
 
-def _is_candidate(path: Path) -> bool:
+def is_transcript_name(path: Path) -> bool:
+    """Check if a file could be a transcript, by its name and its folder's."""
     named = path.name.endswith(SUFFIXES) or fnmatch(path.name, _OPENCODE_DATABASE)
     return named and not _FRAGMENT.fullmatch(path.as_posix())
 
@@ -179,6 +180,7 @@ __all__ = [
     "TranscriptLocation",
     "Reader",
     "transcripts_below",
+    "is_transcript_name",
     "find_transcripts",
     "search_locations",
     "read_file",

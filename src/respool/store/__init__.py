@@ -30,10 +30,19 @@ from .base import (
     UnavailableReason,
     UnitTotal,
 )
+from .location import (
+    ServerAddress,
+    StoreLocation,
+    open_store,
+    parse_location,
+    store_location,
+    store_path,
+)
 from .memory import MemoryStore
-from .retention import Retention, store_path
+from .retention import Retention
 from .search_index import UnsearchablePattern
 from .short_names import UnclearName, choose_name, resolve_name
+from .sql_store import SQLStore
 from .sqlite import SQLiteStore
 
 __all__ = [
@@ -72,5 +81,11 @@ __all__ = [
     "UnsearchablePattern",
     "choose_name",
     "resolve_name",
+    "SQLStore",
+    "ServerAddress",
+    "StoreLocation",
+    "open_store",
+    "parse_location",
+    "store_location",
     "store_path",
 ]

@@ -14,6 +14,7 @@ from ..errors import RespoolError
 from ..facts import Facts
 from ..history.repeat_rates import RepeatCell
 from ..pricing import Usage
+from .location import ServerAddress, StoreLocation
 from .short_names import NameKind
 
 UnavailableReason = Literal[
@@ -27,6 +28,8 @@ UnavailableReason = Literal[
     "former",
     "closed",
     "failing",
+    "unreachable",
+    "refused",
 ]
 
 _REASON_TEXTS: dict[UnavailableReason, str] = {
@@ -43,6 +46,15 @@ _REASON_TEXTS: dict[UnavailableReason, str] = {
     "path",
     "closed": "it was closed",
     "failing": "it cannot be read or written",
+    "unreachable": "the server cannot be reached",
+    "refused": "the server refuses it; check the user, the password and what the user may do",
+}
+_SERVER_TEXTS: dict[UnavailableReason, str] = {
+    "busy": "it did not answer in time, or another process has locked it for too long",
+    "missing": "there is no such database, or nothing of respool is in it yet",
+    "broken": "its tables are not those that respool made",
+    "newer": "a newer version of respool has written it; update respool",
+    "foreign": "its schema respool is another program's",
 }
 _REASON_BY_CODE: dict[int, UnavailableReason] = {
     sqlite3.SQLITE_BUSY: "busy",
@@ -67,15 +79,20 @@ _SCHEMA_ERRORS = ("no such table", "no such column")  # the schema is not the on
 class StoreUnavailable(RespoolError):
     """The store is unavailable; the operation had no effect."""
 
-    def __init__(self, path: Path, reason: UnavailableReason, detail: str = "") -> None:
-        self.path = path
+    def __init__(
+        self, location: StoreLocation, reason: UnavailableReason, detail: str = ""
+    ) -> None:
+        self.location = location
         self.reason: UnavailableReason = reason
         self.detail = detail
-        super().__init__(path, reason, detail)
+        super().__init__(location, reason, detail)
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
-        return f"The store {self.path} cannot be used: {_REASON_TEXTS[self.reason]}{detail}."
+        text = _REASON_TEXTS[self.reason]
+        if isinstance(self.location, ServerAddress):
+            text = _SERVER_TEXTS.get(self.reason, text)
+        return f"The store {self.location} cannot be used: {text}{detail}."
 
 
 def classify_error(error: sqlite3.Error) -> UnavailableReason:
@@ -211,6 +228,8 @@ class PriorRequests(Struct, frozen=True):
     edited: bool = False  # a projection with less than the client's history was sent
     edits: tuple[RecordedEdit, ...] = ()  # edits recorded after the given record
     last_id: int = 0  # the last record with edits
+    # Claimed requests, recorded or not: hash of the history, who claimed it, and the request.
+    claims: tuple[tuple[str, str, SentRequest], ...] = ()
 
 
 class ConversationSummary(Struct, frozen=True, kw_only=True):
@@ -433,6 +452,16 @@ class DecisionStore(Protocol):
         """Write facts for all processes; durable on return, the first writer wins."""
         ...
 
+    def claim(
+        self, conversation: str, prefix: str, by: str, sent: SentRequest, facts: Facts
+    ) -> bool:
+        """Claim a history for a request that is about to be sent, and write its facts.
+
+        All processes see it on return. False: the history is claimed by another request, and
+        nothing is written.
+        """
+        ...
+
     def is_pinned(self, conversation: str) -> bool:
         """Return whether somebody asked to leave a conversation as it is."""
         ...
@@ -462,7 +491,9 @@ class Store(DecisionStore, Protocol):
         """Lazy mapping of all that this owner may read, for `respool.expand`."""
         ...
 
-    def names(self, kind: NameKind, beginning: str, limit: int) -> list[str]:
+    def names(
+        self, kind: NameKind, beginning: str, limit: int, owner: str | None = None
+    ) -> list[str]:
         """Return the first references, conversations or owners that begin so."""
         ...
 
@@ -510,8 +541,8 @@ class Store(DecisionStore, Protocol):
         """
         ...
 
-    def set_pinned(self, conversation: str, pinned: bool) -> bool:
-        """Pin or unpin a conversation; False if there is none of that name."""
+    def set_pinned(self, conversation: str, pinned: bool, owner: str | None = None) -> bool:
+        """Pin or unpin a conversation; False if this owner has none of that name."""
         ...
 
     def requests(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 from .base import DefinedTool, KeepAliveEvent, KeepAliveTotal, RecordedBill
+from .connection import Connection
 from .originals import ensure_conversation
 
 
-def write_event(connection: sqlite3.Connection, event: KeepAliveEvent) -> None:
+def write_event(connection: Connection, event: KeepAliveEvent) -> None:
     """Write a keep-alive event."""
     row = ensure_conversation(connection, event.owner, event.conversation, time=event.time)
     connection.execute(
@@ -20,7 +20,7 @@ def write_event(connection: sqlite3.Connection, event: KeepAliveEvent) -> None:
 
 
 def write_tools(
-    connection: sqlite3.Connection,
+    connection: Connection,
     conversation: int,
     *,
     time: float,
@@ -30,20 +30,20 @@ def write_tools(
     """Write a conversation's tool definitions with their tokens, and the tools it has called."""
     connection.executemany(
         "INSERT INTO tools (conversation, time, name, tokens, called) VALUES (?1, ?2, ?3, ?4, 0)"
-        " ON CONFLICT (conversation, name) DO UPDATE SET tokens = ?4, time = max(time, ?2)",
+        " ON CONFLICT (conversation, name) DO UPDATE SET tokens = ?4, time = max(tools.time, ?2)",
         [(conversation, time, name, tokens) for name, tokens in defined.items()],
     )
     connection.executemany(
         "INSERT INTO tools (conversation, time, name, tokens, called) VALUES (?1, ?2, ?3, 0, 1)"
-        " ON CONFLICT (conversation, name) DO UPDATE SET called = 1, time = max(time, ?2)",
+        " ON CONFLICT (conversation, name) DO UPDATE SET called = 1, time = max(tools.time, ?2)",
         [(conversation, time, name) for name in called],
     )
 
 
 _SUMS = """
-    SELECT count(*), total(r.cost_after), total(r.head_cost), total(r.expired > 0),
-        total(r.expired), total(r.expired_cost), total(r.missed > 0), total(r.missed),
-        total(r.missed_cost)
+    SELECT count(*), total(r.cost_after), total(r.head_cost),
+        count(CASE WHEN r.expired > 0 THEN 1 END), total(r.expired), total(r.expired_cost),
+        count(CASE WHEN r.missed > 0 THEN 1 END), total(r.missed), total(r.missed_cost)
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :since AND r.time < :until"""
 _EVENTS = """
@@ -55,15 +55,17 @@ _EVENTS = """
 _TOOLS = """
     SELECT n.agent, t.name, max(t.tokens), total(n.requests), max(t.called)
     FROM tools t JOIN (
-        SELECT r.conversation, count(*) AS requests, r.agent, max(r.time)
+        SELECT r.conversation, r.agent,
+            count(*) OVER (PARTITION BY r.conversation) AS requests,
+            row_number() OVER (PARTITION BY r.conversation ORDER BY r.time DESC) AS place
         FROM requests r JOIN conversations c ON c.id = r.conversation
         WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :since AND r.time < :until
-        GROUP BY r.conversation) n ON n.conversation = t.conversation
-    GROUP BY n.agent, t.name"""
+        ) n ON n.conversation = t.conversation AND n.place = 1
+    GROUP BY n.agent, t.name ORDER BY n.agent, t.name"""
 
 
 def read_keep_alive(
-    connection: sqlite3.Connection, owner: str | None, since: float, until: float
+    connection: Connection, owner: str | None, since: float, until: float
 ) -> KeepAliveTotal:
     """Sum up the keep-alive events of a period."""
     given = {"owner": owner, "since": since, "until": until}
@@ -73,7 +75,7 @@ def read_keep_alive(
 
 
 def read_bill(
-    connection: sqlite3.Connection, owner: str | None, since: float, until: float
+    connection: Connection, owner: str | None, since: float, until: float
 ) -> RecordedBill:
     """Sum up what the requests of a period cost besides their work."""
     given = {"owner": owner, "since": since, "until": until}

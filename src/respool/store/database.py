@@ -26,9 +26,9 @@ from .database_file import (
     open_reader,
     open_writer,
     quarantine,
-    read_salt,
     side_file,
 )
+from .meta import read_salt
 
 Connection = sqlite3.Connection
 T = TypeVar("T")
@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 _MAX_TRIES = 3  # attempts of one job when the file is replaced meanwhile
 _BUSY_RETRY_SECONDS = 0.001  # between two attempts to get the write lock
 _MAX_IDLE_READERS = 4  # read connections kept open
+_PAGES_PER_STEP = 500  # released per step
 _SHORT_WAIT = 0.05  # seconds; the wait after a previous timeout
 _INHERITED_CONNECTIONS: list[object] = []  # a parent process's connections: never used or closed
 
@@ -44,8 +45,9 @@ _INHERITED_CONNECTIONS: list[object] = []  # a parent process's connections: nev
 class _WriteJob:
     """A queued write and its outcome."""
 
-    def __init__(self, work: Callable[[Connection], Any]) -> None:
+    def __init__(self, work: Callable[[Connection], Any], synced: bool) -> None:
         self.work = work
+        self.synced = synced
         self.done = False
         self.value: Any = None
         self.error: Exception | None = None
@@ -86,10 +88,13 @@ class Database:
         self._file_identity: FileIdentity | None = None  # the file that is open
         self._wal_identity: FileIdentity | None = None  # its write-ahead log
 
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in a transaction, possibly batched with other jobs; durable on return."""
+    def write(self, work: Callable[[Connection], T], *, synced: bool = True) -> T:
+        """Run work in a transaction, possibly batched with other jobs; durable on return.
+
+        Not synced: all processes see it on return, but the machine may lose it if it fails.
+        """
         self._check_usable()
-        job = _WriteJob(work)
+        job = _WriteJob(work, synced)
         self._waiting.append(job)
         self._take_lock(job)
         try:
@@ -136,6 +141,30 @@ class Database:
                 self._return_reader(known, reader)
                 return found
         raise AssertionError("the last try returns or raises")
+
+    def erase(self, work: Callable[[Connection], T]) -> T:
+        """Run work that deletes originals; SQLite has one writer at a time."""
+        return self.write(work)
+
+    def sweep(self, work: Callable[[Connection], T]) -> T | None:
+        """Run a step of the sweep."""
+        return self.write(work)
+
+    def used_bytes(self, limit: float) -> int:
+        """Return the bytes in use, without free pages."""
+        pages, free, size = (
+            self.read(lambda c, name=name: c.execute(f"PRAGMA {name}").fetchall()[0][0])
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
+
+    def release(self) -> bool:
+        """Release free pages to the file system, if there are many."""
+        return self.write(_release_pages)
+
+    def vacuum(self) -> bool:
+        """Rewrite the file without deleted data; True if none is left in it or its log."""
+        return self.run_exclusive(_vacuum)
 
     def salt(self) -> bytes:
         """Return the file's salt for hashes of API keys."""
@@ -209,6 +238,8 @@ class Database:
 
     def _in_transaction(self, connection: Connection, jobs: Sequence[_WriteJob]) -> bool:
         """Run jobs in a transaction; True on success. Raises database errors, not a job's own."""
+        level = "FULL" if any(job.synced for job in jobs) else "NORMAL"
+        connection.execute(f"PRAGMA synchronous = {level}")
         self._begin_transaction(connection)
         try:
             values = [job.work(connection) for job in jobs]
@@ -373,6 +404,33 @@ class Database:
 def _as_unavailable(path: Path, error: Exception) -> StoreUnavailable:
     assert isinstance(error, sqlite3.Error | OSError)
     return to_unavailable(path, error)
+
+
+def _release_pages(connection: Connection) -> bool:
+    ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
+    if free <= _PAGES_PER_STEP:
+        return False
+    connection.execute(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})").fetchall()
+    return True
+
+
+def _vacuum(connection: Connection) -> bool:
+    """Rewrite the file and empty its log.
+
+    Deleted rows are overwritten already, but copies of small ones can remain in unused parts of
+    pages, and old versions of pages in the log.
+    """
+    anew = _try_statement(connection, "VACUUM")  # fails without space for a copy, or during a write
+    return _try_statement(connection, "PRAGMA wal_checkpoint(TRUNCATE)") and anew
+
+
+def _try_statement(connection: Connection, statement: str) -> bool:
+    """Run a statement; False if it failed. A checkpoint reports failure in its result."""
+    try:
+        rows = connection.execute(statement).fetchall()
+    except sqlite3.OperationalError:
+        return False
+    return not rows or not rows[0][0]
 
 
 def _file_size(file: Path) -> int:

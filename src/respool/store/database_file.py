@@ -29,6 +29,10 @@ from pathlib import Path
 
 from ..regex import lazy_compile
 from .base import StoreUnavailable
+from .location import FILE_NAME
+from .meta import initialize_meta
+from .savings import max_scale
+from .teams import TEAM_TABLES
 
 try:
     import fcntl
@@ -38,7 +42,6 @@ except ImportError:  # Windows, where an open file cannot be deleted
 Migration = tuple[str, ...]
 
 APPLICATION_ID = 0x5253504C  # "RSPL", in the header of each of our files
-FILE_NAME = "respool.db"  # the default
 FORMER_APPLICATION_ID = 0x434C4557  # "CLEW", the project's name before its first release
 
 _TABLES: Migration = (
@@ -133,6 +136,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _ORIGIN_COLUMNS,
     _BILL_TABLES,
     _HOLDOUT_COLUMNS,
+    TEAM_TABLES,
 )
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")
@@ -188,7 +192,8 @@ def migrate(
             for statement in migrations[at]:
                 connection.execute(statement)
             if at == 0:
-                _initialize_meta(connection, salt or secrets.token_bytes(32))
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                initialize_meta(connection, salt or secrets.token_bytes(32))
             connection.execute(f"PRAGMA user_version = {at + 1}")
         connection.execute("COMMIT")
     except BaseException:
@@ -213,53 +218,6 @@ def read_version(connection: sqlite3.Connection) -> int:
     """Return the number of migrations that a file has had."""
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     return version
-
-
-def read_salt(connection: sqlite3.Connection) -> bytes:
-    """Return the file's salt for hashes of API keys."""
-    ((salt,),) = connection.execute("SELECT value FROM meta WHERE key = 'salt'").fetchall()
-    return bytes(salt)
-
-
-def read_stamp(connection: sqlite3.Connection) -> bytes:
-    """Return the file's stamp, which every deletion changes."""
-    ((stamp,),) = connection.execute("SELECT value FROM meta WHERE key = 'stamp'").fetchall()
-    return bytes(stamp)
-
-
-def read_stamp_and_trusted(connection: sqlite3.Connection) -> tuple[bytes, float]:
-    """Return the stamp and the trusted time (0: none yet) with one query, for the request path."""
-    found = dict(
-        connection.execute("SELECT key, value FROM meta WHERE key IN ('stamp', 'clock trusted')")
-    )
-    trusted = found.get("clock trusted")
-    return bytes(found["stamp"]), trusted if isinstance(trusted, float) else 0.0
-
-
-def renew_stamp(connection: sqlite3.Connection) -> None:
-    """Change the stamp in the transaction of a deletion, for all processes."""
-    connection.execute("UPDATE meta SET value = randomblob(16) WHERE key = 'stamp'")
-
-
-def not_before_trusted(connection: sqlite3.Connection, time: float) -> float:
-    """Return the time of a use: a clock that is behind must not make it old."""
-    return max(time, read_clock(connection).get("clock trusted", time))
-
-
-def read_clock(connection: sqlite3.Connection) -> dict[str, float]:
-    """Return what earlier sweeps have noted of the clock."""
-    return dict(
-        connection.execute(
-            "SELECT key, value FROM meta WHERE key >= 'clock ' AND key < 'clock!'"
-            " AND typeof(value) = 'real'"
-        )
-    )
-
-
-def _initialize_meta(connection: sqlite3.Connection, salt: bytes) -> None:
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute("INSERT INTO meta VALUES ('salt', ?)", (salt,))
-    connection.execute("INSERT INTO meta VALUES ('stamp', randomblob(16))")
 
 
 FileIdentity = tuple[int, int]
@@ -300,9 +258,7 @@ def open_reader(path: Path, wait: float, *, immutable: bool = False) -> sqlite3.
     with contextlib.suppress(OSError):  # SQLite reports it
         _reject_by_header(path)
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False
-    )
+    connection = _connect(uri, wait)
     try:
         _reject_unsuitable(path, connection)
         if read_version(connection) < len(MIGRATIONS):  # its tables differ from those that are read
@@ -315,13 +271,15 @@ def open_reader(path: Path, wait: float, *, immutable: bool = False) -> sqlite3.
 
 def connect(path: Path, wait: float) -> sqlite3.Connection:
     """Open a plain connection to an existing file."""
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
-        uri=True,
-        timeout=wait,
-        isolation_level=None,
-        check_same_thread=False,
+    return _connect(f"{path.absolute().as_uri()}?mode=rw", wait)
+
+
+def _connect(uri: str, wait: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False
     )
+    connection.create_function("max_scale", 2, max_scale, deterministic=True)
+    return connection
 
 
 def file_identity(path: Path) -> FileIdentity | None:

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Final
 
 from ..facts import Facts
-from .base import PriorRequests
+from .base import PriorRequests, SentRequest
 
 MAX_CHARS: Final = 256 * 1024 * 1024  # of originals; then the oldest go
 _NO_FACTS: Final = Facts()
@@ -63,6 +63,13 @@ class MemoryStore:
         """Add facts; those that are known stay."""
         with self._lock:
             self._facts[conversation] = self.facts(conversation).merge(facts)
+
+    def claim(
+        self, conversation: str, prefix: str, by: str, sent: SentRequest, facts: Facts
+    ) -> bool:
+        """Add the facts; no other process can have claimed the history."""
+        self.add_facts(conversation, facts)
+        return True
 
     def is_pinned(self, conversation: str) -> bool:
         """No conversation is pinned: nobody could ask for it."""

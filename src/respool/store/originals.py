@@ -11,7 +11,6 @@ process, and a new file has another stamp.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 import zlib
 from collections import OrderedDict
@@ -21,7 +20,9 @@ from itertools import islice
 from msgspec import Struct
 
 from ..markers import reference
-from .database_file import not_before_trusted, renew_stamp
+from .connection import Connection
+from .meta import not_before_trusted, renew_stamp
+from .teams import space_of
 
 PLAIN = 0
 ZLIB = 1
@@ -37,6 +38,28 @@ _READABLE_QUERY = """
         WHERE k.ref = ?1 AND c.owner = ?2))"""
 _MAX_CONVERSATIONS = 64  # cached
 _MAX_REFS = 5_000  # per conversation
+
+
+_REF_CHARS = 20
+_SPACE_MARK = "~"  # between the reference and the team, in the name of a row
+
+
+def row_of(ref: str, owner: str) -> str:
+    """The name of the row in which an owner's original is stored.
+
+    A team shares no row with anybody. So what others have stored changes neither what a team can
+    read nor how long that takes.
+
+    >>> row_of("a" * 3, "anonymous"), row_of("a" * 3, "team:billing.0a1b")
+    ('aaa', 'aaa~0a1b')
+    """
+    space = space_of(owner)
+    return f"{ref}{_SPACE_MARK}{space}" if space else ref
+
+
+def ref_of(row: str) -> str:
+    """The reference in the name of a row."""
+    return row[:_REF_CHARS]
 
 
 class DamagedData(ValueError):
@@ -87,22 +110,22 @@ class PackedOriginal(Struct, frozen=True, gc=False):
 
 def pack_original(ref: str, text: str) -> PackedOriginal:
     """Pack a text outside the write lock, after checking its reference."""
-    if reference(text) != ref:
+    if reference(text) != ref_of(ref):
         raise ValueError(f"{ref!r} is not the reference of this text, which is {reference(text)!r}")
     data = encode_text(text)
     return PackedOriginal(ref, len(data), *pack_bytes(data))
 
 
 def ensure_conversation(
-    connection: sqlite3.Connection, owner: str, name: str, *, time: float, session: str = ""
+    connection: Connection, owner: str, name: str, *, time: float, session: str = ""
 ) -> int:
     """Return the row id of a conversation, created if missing, and update its last use."""
     time = not_before_trusted(connection, time)
     connection.execute(
         """INSERT INTO conversations (owner, name, session, started, last)
         VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (owner, name) DO UPDATE SET
-        last = max(last, excluded.last),
-        session = CASE excluded.session WHEN '' THEN session ELSE excluded.session END""",
+        last = max(conversations.last, excluded.last), session = CASE excluded.session
+            WHEN '' THEN conversations.session ELSE excluded.session END""",
         (owner, name, session, time),
     )
     found = connection.execute(
@@ -120,7 +143,7 @@ class MissingOriginals(Struct, frozen=True):
 
 
 def find_missing(
-    connection: sqlite3.Connection, *, owner: str, name: str, refs: Collection[str], time: float
+    connection: Connection, *, owner: str, name: str, refs: Collection[str], time: float
 ) -> MissingOriginals:
     """Return which of these originals a conversation lacks.
 
@@ -138,7 +161,7 @@ def find_missing(
 
 
 def keep_originals(
-    connection: sqlite3.Connection,
+    connection: Connection,
     conversation: int,
     *,
     texts: Mapping[str, str],
@@ -149,7 +172,7 @@ def keep_originals(
     missing = texts.keys() - find_present(connection, texts.keys())
     rows = (ready.get(ref) or pack_original(ref, texts[ref]) for ref in sorted(missing))
     connection.executemany(
-        "INSERT INTO originals (ref, size, packing, body) VALUES (?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO originals (ref, size, packing, body) VALUES (?, ?, ?, ?)",
         ((row.ref, row.size, row.packing, row.body) for row in rows),
     )
     connection.executemany(
@@ -158,23 +181,38 @@ def keep_originals(
     )
 
 
-def find_present(connection: sqlite3.Connection, refs: Collection[str]) -> set[str]:
+def find_row(connection: Connection, ref: str, owner: str | None) -> str:
+    """The row of an owner's original; of anybody's, for the owner of the file."""
+    if owner is not None:
+        return row_of(ref, owner)
+    if find_present(connection, (ref,)):
+        return ref
+    end = f"{ref}{_SPACE_MARK}\U0010ffff"
+    found = connection.execute(
+        "SELECT ref FROM originals WHERE ref >= ? AND ref < ? ORDER BY ref LIMIT 1", (ref, end)
+    ).fetchall()
+    return found[0][0] if found else ref
+
+
+def find_present(connection: Connection, refs: Collection[str]) -> set[str]:
     """Return the references whose text is in the file."""
     return _matching_refs(connection, "SELECT ref FROM originals WHERE ref IN ", (), refs)
 
 
 def find_readable(
-    connection: sqlite3.Connection, refs: Collection[str], owner: str | None
+    connection: Connection, refs: Collection[str], owner: str | None
 ) -> frozenset[str]:
     """Return the references that this owner may read; None is the owner of the file."""
     if owner is None:
-        return frozenset(find_present(connection, refs))
+        rows = {find_row(connection, ref, None) for ref in refs}
+        return frozenset(map(ref_of, find_present(connection, rows)))
     query = """SELECT k.ref FROM conversations c JOIN kept k ON k.conversation = c.id
         JOIN originals o ON o.ref = k.ref WHERE c.owner = ? AND k.ref IN """
-    return frozenset(_matching_refs(connection, query, (owner,), refs))
+    rows = (row_of(ref, owner) for ref in refs)
+    return frozenset(map(ref_of, _matching_refs(connection, query, (owner,), rows)))
 
 
-def read_original(connection: sqlite3.Connection, ref: str, owner: str | None) -> str | None:
+def read_original(connection: Connection, ref: str, owner: str | None) -> str | None:
     """Return the text of a reference; None if this owner may not read it.
 
     Raises DamagedData if the stored text is not the one that was kept.
@@ -183,13 +221,13 @@ def read_original(connection: sqlite3.Connection, ref: str, owner: str | None) -
     if not found:
         return None
     text = unpack_text(*found[0])
-    if reference(text) != ref:
+    if reference(text) != ref_of(ref):
         raise DamagedData(f"{ref} leads to another text")
     return text
 
 
 def read_originals(
-    connection: sqlite3.Connection, refs: Iterable[str], owner: str | None
+    connection: Connection, refs: Iterable[str], owner: str | None
 ) -> dict[str, str]:
     """Return the texts that this owner may read, without damaged ones."""
     found: dict[str, str] = {}
@@ -210,20 +248,22 @@ class KeptOriginal(Struct, frozen=True, gc=False):
 
 
 def kept_originals(
-    connection: sqlite3.Connection, owner: str | None, conversation: str | None
+    connection: Connection, owner: str | None, conversation: str | None
 ) -> list[KeptOriginal]:
     """Return each original that an owner may read, in its latest conversation, the latest first."""
     rows = connection.execute(
-        """SELECT k.ref, c.name, max(k.time) FROM kept k
-        JOIN conversations c ON c.id = k.conversation
-        WHERE (?1 IS NULL OR c.owner = ?1) AND (?2 IS NULL OR c.name = ?2)
-        GROUP BY k.ref ORDER BY 3 DESC, k.ref""",  # the name is of the row with max(time)
+        """SELECT ref, name, time FROM (
+            SELECT k.ref, c.name, k.time,
+                row_number() OVER (PARTITION BY k.ref ORDER BY k.time DESC, c.id DESC) AS place
+            FROM kept k JOIN conversations c ON c.id = k.conversation
+            WHERE (?1 IS NULL OR c.owner = ?1) AND (?2 IS NULL OR c.name = ?2)) latest
+        WHERE place = 1 ORDER BY time DESC, ref""",
         (owner, conversation),
     )
     return [KeptOriginal(*row) for row in rows]
 
 
-def readable_refs(connection: sqlite3.Connection, owner: str | None) -> list[str]:
+def readable_refs(connection: Connection, owner: str | None) -> list[str]:
     """Return every reference that this owner can read."""
     rows = connection.execute(
         """SELECT ref FROM originals o WHERE ?1 IS NULL OR EXISTS (
@@ -234,7 +274,7 @@ def readable_refs(connection: sqlite3.Connection, owner: str | None) -> list[str
     return [row[0] for row in rows]
 
 
-def discard_original(connection: sqlite3.Connection, ref: str) -> None:
+def discard_original(connection: Connection, ref: str) -> None:
     """Delete a damaged text and its links, so that it can be stored again."""
     renew_stamp(connection)
     connection.execute("DELETE FROM kept WHERE ref = ?", (ref,))
@@ -242,7 +282,7 @@ def discard_original(connection: sqlite3.Connection, ref: str) -> None:
 
 
 def _matching_refs(
-    connection: sqlite3.Connection, query: str, first: tuple[object, ...], refs: Iterable[str]
+    connection: Connection, query: str, first: tuple[object, ...], refs: Iterable[str]
 ) -> set[str]:
     """Return the references that a query finds."""
     found: set[str] = set()

@@ -24,6 +24,8 @@ _TRANSIENT_REASONS = (
     "read-only",
     "missing",
     "broken",
+    "unreachable",
+    "refused",
 )  # worth a retry
 _WRITE_FAILED = "The record of a request cannot be written"
 _SWEEP_FAILED = "The store could not be tidied"

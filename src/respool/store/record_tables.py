@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -30,7 +29,8 @@ from .base import (
     UnitTotal,
 )
 from .bill_tables import write_tools
-from .database_file import not_before_trusted
+from .connection import Connection, DamagedRow
+from .meta import not_before_trusted
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 from .savings import (
     AFTER_SQL,
@@ -38,15 +38,16 @@ from .savings import (
     SAVED_SQL,
     UNMEASURED_SQL,
     estimate_range,
-    max_scale,
 )
+from .teams import add_usage
 
 _Key = TypeVar("_Key")
 _FACT_SETS = ("skipped", "left_alone", "cold", "changed")
 _WINDOWS, _BREAKPOINTS, _SUMMARIES = "windows", "breakpoints", "summaries"
+CLAIMS = "claims"  # rows of the facts' table: the histories that requests were sent with
 
-FactRow = tuple[str, str, int | str]  # kind, prefix or reference, tokens or words
-_SEPARATOR = "="  # before words, for the column would take a text of figures for a number
+FactRow = tuple[str, str, str]  # kind, prefix or reference, tokens or words
+_SEPARATOR = "="  # before words: SQLite's column takes a text of figures for a number
 
 _RECORD_COLUMNS = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
@@ -82,44 +83,48 @@ _SELECT_REQUEST = (
     f"SELECT c.owner, c.name, c.session, c.prompt, {_ROW_COLUMNS}"  # noqa: S608 - names of our own
     " FROM requests r JOIN conversations c ON c.id = r.conversation"
 )
+_OBSERVED = "count(CASE r.mode WHEN 'observed' THEN 1 END)"
+_ERRORS = "count(CASE WHEN r.status >= 400 OR r.status = 0 THEN 1 END)"
+_FALLBACKS = "count(CASE WHEN r.fallback <> '' OR r.again <> '' THEN 1 END)"
+_PREFIX_BREAKS = "count(CASE WHEN r.prefix_break <> '' THEN 1 END)"
+_UNPRICED = "count(CASE WHEN r.status BETWEEN 1 AND 399 AND r.cost_after IS NULL THEN 1 END)"
 _SELECT_CONVERSATIONS = f"""
     SELECT c.id, c.name, c.owner, c.session, c.started, c.last, count(r.id),
         total({BEFORE_SQL}), total({AFTER_SQL}), total({SAVED_SQL}),
-        total(r.cost_before), total(r.cost_after), r.model, r.format, total(r.mode = 'observed'),
-        total(r.status >= 400 OR r.status = 0), total(r.fallback <> '' OR r.again <> ''),
-        total(r.prefix_break <> ''), total(r.refetched), total(r.loops),
-        r.agent, r.project, c.prompt, c.pinned, max(r.time)
+        total(r.cost_before), total(r.cost_after), l.model, l.format,
+        {_OBSERVED}, {_ERRORS}, {_FALLBACKS}, {_PREFIX_BREAKS}, total(r.refetched), total(r.loops),
+        l.agent, l.project, c.prompt, c.pinned
     FROM (SELECT * FROM conversations c WHERE (:owner IS NULL OR owner = :owner)
         AND (:last IS NULL OR (last, id) < (:last, :id)){{filter}}
         ORDER BY last DESC, id DESC LIMIT :limit) c
+    LEFT JOIN requests l ON l.rowid = (SELECT x.rowid FROM requests x
+        WHERE x.conversation = c.id ORDER BY x.time DESC, x.rowid DESC LIMIT 1)
     LEFT JOIN requests r ON r.conversation = c.id
-    GROUP BY c.id ORDER BY c.last DESC, c.id DESC"""  # noqa: S608 - our own
-# Columns without a sum are of the row with max(time).
+    GROUP BY c.id, c.name, c.owner, c.session, c.started, c.last, c.prompt, c.pinned,
+        l.model, l.format, l.agent, l.project
+    ORDER BY c.last DESC, c.id DESC"""  # noqa: S608 - our own
 _SELECT_TOTALS = f"""
     SELECT {{group}}, r.format, r.model, count(*),
         total({BEFORE_SQL}), total({AFTER_SQL}), total({SAVED_SQL}), total(input),
         total(cache_read), total(cache_write),
         total(output), total(cost_before), total(cost_after),
-        total(status >= 400 OR status = 0), total(fallback <> '' OR again <> ''),
-        total(prefix_break <> ''),
-        total(cost_uncached), total(refetched), total(loops), total(mode = 'observed'),
-        total((mode = 'observed') * {SAVED_SQL}),
-        total((mode = 'observed') * (cost_before - cost_after)),
-        total(status BETWEEN 1 AND 399 AND cost_after IS NULL),
-        total({UNMEASURED_SQL} * {SAVED_SQL}),
-        total((mode = 'observed') * {UNMEASURED_SQL} * {SAVED_SQL})
+        {_ERRORS}, {_FALLBACKS}, {_PREFIX_BREAKS},
+        total(cost_uncached), total(refetched), total(loops), {_OBSERVED},
+        total(CASE mode WHEN 'observed' THEN {SAVED_SQL} END),
+        total(CASE mode WHEN 'observed' THEN cost_before - cost_after END), {_UNPRICED},
+        total(CASE WHEN {UNMEASURED_SQL} THEN {SAVED_SQL} END),
+        total(CASE WHEN mode = 'observed' AND {UNMEASURED_SQL} THEN {SAVED_SQL} END)
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :from AND r.time < :to{{filter}}
     GROUP BY {{group}}, r.format, r.model ORDER BY {{group}}"""  # noqa: S608 - our own
 # An observed request was paid as it came; its other cost is an estimate.
-_SELECT_UNITS = """
+_SELECT_UNITS = f"""
     SELECT r.unit, r.arm, count(*),
         total(CASE r.mode WHEN 'observed' THEN r.cost_before ELSE r.cost_after END),
-        total(r.status BETWEEN 1 AND 399 AND r.cost_after IS NULL),
-        total(r.status >= 400 OR r.status = 0), total(r.refetched)
+        {_UNPRICED}, {_ERRORS}, total(r.refetched)
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (:owner IS NULL OR c.owner = :owner) AND r.time >= :from AND r.arm <> ''
-    GROUP BY r.unit, r.arm ORDER BY r.unit, r.arm"""
+    GROUP BY r.unit, r.arm ORDER BY r.unit, r.arm"""  # noqa: S608 - our own
 _SLOT = "CAST((r.time - :from) / :step AS INTEGER)"
 _ORIGIN = "r.agent, r.project"
 _SEARCHED = ("c.prompt", "c.name", "r.agent", "r.project", "r.model")
@@ -128,28 +133,27 @@ MAX_REJECTED_REQUESTS = 20  # that are kept
 _MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
 
 
-def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
+def read_facts(connection: Connection, conversation: str) -> Facts:
     """Return the facts of a conversation."""
     rows = connection.execute(
-        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
+        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ? AND kind <> ?",
+        (conversation, CLAIMS),
     ).fetchall()
     sets = {
         name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
     }
-    windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
     texts: dict[str, Any] = {
         name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
         for name in (_BREAKPOINTS, _SUMMARIES)
     }
     try:
+        windows = tuple((prefix, int(tokens)) for kind, prefix, tokens in rows if kind == _WINDOWS)
         return Facts(**sets, windows=windows, **texts)
-    except PolicyError as error:  # a byte of the file has changed
-        raise sqlite3.DataError(str(error)) from error
+    except (PolicyError, ValueError) as error:  # a byte of the file has changed
+        raise DamagedRow(str(error)) from error
 
 
-def write_facts(
-    connection: sqlite3.Connection, conversation: str, new: list[FactRow], time: float
-) -> None:
+def write_facts(connection: Connection, conversation: str, new: list[FactRow], time: float) -> None:
     """Write facts down, but for those that are known already."""
     time = not_before_trusted(connection, time)
     connection.executemany(
@@ -164,9 +168,9 @@ def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
     rows: list[FactRow] = []
     for kind in _FACT_SETS:
         there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
-        rows += [(kind, prefix, 0) for prefix in sorted(there)]
+        rows += [(kind, prefix, "0") for prefix in sorted(there)]
     rows += [
-        (_WINDOWS, prefix, tokens)
+        (_WINDOWS, prefix, str(tokens))
         for prefix, tokens in new.windows
         if known.window_at(prefix) is None
     ]
@@ -175,6 +179,58 @@ def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
         words: tuple[tuple[str, str], ...] = getattr(new, kind)
         rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in known_texts]
     return rows
+
+
+class _Claim(Struct, frozen=True, array_like=True):
+    by: str
+    sent: SentRequest
+
+
+_claim_decoder = msgspec.json.Decoder(_Claim)
+
+
+def write_claim(
+    connection: Connection,
+    conversation: str,
+    prefix: str,
+    *,
+    by: str,
+    sent: SentRequest,
+    facts: list[FactRow],
+    time: float,
+) -> bool:
+    """Claim a history and write facts; False: another request has claimed it."""
+    value = _SEPARATOR + msgspec.json.encode(_Claim(by, sent)).decode()
+    write_facts(connection, conversation, [(CLAIMS, prefix, value)], time)
+    ((held,),) = connection.execute(
+        "SELECT tokens FROM facts WHERE conversation = ? AND kind = ? AND prefix = ?",
+        (conversation, CLAIMS, prefix),
+    ).fetchall()
+    if held != value and _read_claim(held).by != by:
+        return False
+    if facts:
+        write_facts(connection, conversation, facts, time)
+    return True
+
+
+def _read_claim(value: str) -> _Claim:
+    try:
+        return _claim_decoder.decode(value[len(_SEPARATOR) :])
+    except msgspec.MsgspecError as error:  # a byte of the file has changed
+        raise DamagedRow(str(error)) from error
+
+
+def _read_claims(
+    connection: Connection, conversation: str, prefixes: Collection[str]
+) -> tuple[tuple[str, str, SentRequest], ...]:
+    """Return the claims of histories."""
+    rows = connection.execute(
+        "SELECT prefix, tokens FROM facts WHERE conversation = ? AND kind = ?"  # noqa: S608 - our own
+        f" AND prefix IN ({', '.join('?' * len(prefixes))})",
+        (conversation, CLAIMS, *prefixes),
+    ).fetchall()
+    claims = ((prefix, _read_claim(value)) for prefix, value in rows)
+    return tuple((prefix, claim.by, claim.sent) for prefix, claim in claims)
 
 
 class _RecordNotes(Struct, frozen=True, omit_defaults=True):
@@ -199,7 +255,7 @@ class _RepeatNotes(Struct, frozen=True):
 _repeats_decoder = msgspec.json.Decoder(_RepeatNotes)
 
 
-def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecord]) -> None:
+def write_records(connection: Connection, records: Sequence[RequestRecord]) -> None:
     """Write records; an existing one is not changed."""
     by_conversation: dict[tuple[str, str], list[RequestRecord]] = {}
     for record in records:
@@ -222,11 +278,10 @@ def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecor
         if record.facts != _NO_FACTS:
             new = new_fact_rows(record.facts, _NO_FACTS)
             write_facts(connection, record.conversation, new, record.time)
+    add_usage(connection, records)
 
 
-def _ensure_conversation_row(
-    connection: sqlite3.Connection, records: Sequence[RequestRecord]
-) -> int:
+def _ensure_conversation_row(connection: Connection, records: Sequence[RequestRecord]) -> int:
     """Return the row id of the records' conversation, created if missing."""
     first, *others = records
     held = (connection, first.owner, first.conversation)
@@ -243,7 +298,7 @@ def _ensure_conversation_row(
 
 
 def read_conversations(
-    connection: sqlite3.Connection,
+    connection: Connection,
     owner: str | None,
     *,
     behind: tuple[float, int] | None,
@@ -252,7 +307,6 @@ def read_conversations(
 ) -> list[ConversationSummary]:
     """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
     last, id = behind or (None, 0)
-    _register_scale(connection)
     filter, values = _conditions(only)
     if filter:
         filter = f" AND EXISTS (SELECT 1 FROM requests r WHERE r.conversation = c.id{filter})"  # noqa: S608 - our own
@@ -279,7 +333,7 @@ def _conditions(only: RecordFilter) -> tuple[str, dict[str, Any]]:
 
 
 def read_records(
-    connection: sqlite3.Connection, owner: str | None, *, only: RecordFilter, limit: int
+    connection: Connection, owner: str | None, *, only: RecordFilter, limit: int
 ) -> list[RequestRecord]:
     """Return the latest requests that meet a filter, the latest first, without their edits."""
     filter, values = _conditions(only)
@@ -291,15 +345,18 @@ def read_records(
     return [_to_record(row) for row in rows]
 
 
-def write_pinned(connection: sqlite3.Connection, conversation: str, pinned: bool) -> bool:
-    """Pin or unpin a conversation; False if there is none of that name."""
+def write_pinned(
+    connection: Connection, conversation: str, pinned: bool, owner: str | None
+) -> bool:
+    """Pin or unpin a conversation; False if this owner has none of that name."""
     done = connection.execute(
-        "UPDATE conversations SET pinned = ? WHERE name = ?", (pinned, conversation)
+        "UPDATE conversations SET pinned = ?1 WHERE name = ?2 AND (?3 IS NULL OR owner = ?3)",
+        (pinned, conversation, owner),
     )
     return done.rowcount > 0
 
 
-def read_pinned(connection: sqlite3.Connection, conversation: str) -> bool:
+def read_pinned(connection: Connection, conversation: str) -> bool:
     """Return whether a conversation is pinned."""
     rows = connection.execute(
         "SELECT 1 FROM conversations WHERE name = ? AND pinned", (conversation,)
@@ -308,7 +365,7 @@ def read_pinned(connection: sqlite3.Connection, conversation: str) -> bool:
 
 
 def read_requests(
-    connection: sqlite3.Connection,
+    connection: Connection,
     conversation: str,
     owner: str | None,
     *,
@@ -324,7 +381,7 @@ def read_requests(
 
 
 def read_lineage(
-    connection: sqlite3.Connection, conversation: str, owner: str | None
+    connection: Connection, conversation: str, owner: str | None
 ) -> list[RequestLineage]:
     """Return the lineage of each request of a conversation, in order."""
     rows = connection.execute(
@@ -337,7 +394,7 @@ def read_lineage(
 
 
 def read_notable(
-    connection: sqlite3.Connection,
+    connection: Connection,
     owner: str | None,
     *,
     since: float,
@@ -357,7 +414,7 @@ def read_notable(
 
 
 def read_prior_requests(
-    connection: sqlite3.Connection, conversation: str, prefixes: Collection[str], after: int
+    connection: Connection, conversation: str, prefixes: Collection[str], after: int
 ) -> PriorRequests:
     """Return the requests with these history hashes, the latest last, and the edits since."""
     held = "FROM requests r JOIN conversations c ON c.id = r.conversation WHERE c.name = ?"
@@ -365,7 +422,7 @@ def read_prior_requests(
     kept = "FROM kept k JOIN conversations c ON c.id = k.conversation WHERE c.name = ?"
     ((edited,),) = connection.execute(
         f"SELECT EXISTS (SELECT 1 {kept})"
-        f" OR EXISTS (SELECT 1 {held} AND r.edited AND r.mode <> 'observed')",
+        f" OR EXISTS (SELECT 1 {held} AND r.edited <> 0 AND r.mode <> 'observed')",
         (conversation, conversation),
     ).fetchall()
     rows = connection.execute(
@@ -376,16 +433,17 @@ def read_prior_requests(
     ).fetchall()
     found = tuple((prefix, SentRequest(*values)) for prefix, *values in reversed(rows))
     made = connection.execute(
-        f"SELECT r.rowid, r.packing, r.edits, r.size {held} AND r.rowid > ? AND r.made"
+        f"SELECT r.rowid, r.packing, r.edits, r.size {held} AND r.rowid > ? AND r.made <> 0"
         " ORDER BY r.rowid",
         (conversation, after),
     ).fetchall()
     edits = tuple(edit for _, *packed_so in made for edit in _decode_edits(*packed_so))
-    return PriorRequests(found, bool(edited), edits, made[-1][0] if made else after)
+    claims = _read_claims(connection, conversation, prefixes)
+    return PriorRequests(found, bool(edited), edits, made[-1][0] if made else after, claims)
 
 
 def read_edits(
-    connection: sqlite3.Connection, request: str, owner: str | None
+    connection: Connection, request: str, owner: str | None
 ) -> tuple[RecordedEdit, ...] | None:
     """Return the edits of a request; None if this owner has no such request."""
     rows = connection.execute(
@@ -398,13 +456,14 @@ def read_edits(
 
 
 def read_sources(
-    connection: sqlite3.Connection, conversation: str, owner: str | None
+    connection: Connection, conversation: str, owner: str | None
 ) -> dict[str, RecordedEdit]:
     """Return the first edit for each text of a conversation that an edit replaced or wrote."""
     rows = connection.execute(
         """SELECT r.packing, r.edits, r.size FROM requests r
         JOIN conversations c ON c.id = r.conversation
-        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.made ORDER BY r.time, r.rowid""",
+        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.made <> 0
+        ORDER BY r.time, r.rowid""",
         (conversation, owner),
     )
     found: dict[str, RecordedEdit] = {}
@@ -425,7 +484,7 @@ def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, .
 
 
 def read_totals(
-    connection: sqlite3.Connection,
+    connection: Connection,
     owner: str | None,
     *,
     since: float,
@@ -434,7 +493,6 @@ def read_totals(
     only: RecordFilter = ANY_RECORD,
 ) -> list[PeriodTotal]:
     """Return sums per period of `step` seconds; periods without requests are omitted."""
-    _register_scale(connection)
     filter, values = _conditions(only)
     rows = connection.execute(
         _SELECT_TOTALS.format(group=_SLOT, filter=filter),
@@ -445,7 +503,7 @@ def read_totals(
 
 
 def read_origin_totals(
-    connection: sqlite3.Connection,
+    connection: Connection,
     owner: str | None,
     *,
     since: float,
@@ -453,7 +511,6 @@ def read_origin_totals(
     only: RecordFilter = ANY_RECORD,
 ) -> list[OriginTotal]:
     """Return sums per agent, project and model."""
-    _register_scale(connection)
     filter, values = _conditions(only)
     rows = connection.execute(
         _SELECT_TOTALS.format(group=_ORIGIN, filter=filter),
@@ -465,7 +522,7 @@ def read_origin_totals(
     return [OriginTotal(*origin, total) for origin, total in found.items()]
 
 
-def read_units(connection: sqlite3.Connection, owner: str | None, since: float) -> list[UnitTotal]:
+def read_units(connection: Connection, owner: str | None, since: float) -> list[UnitTotal]:
     """Return the totals of each unit of a holdout, by arm."""
     rows = connection.execute(_SELECT_UNITS, {"owner": owner, "from": since})
     return [
@@ -482,9 +539,7 @@ def read_units(connection: sqlite3.Connection, owner: str | None, since: float) 
     ]
 
 
-def read_repeats(
-    connection: sqlite3.Connection, owner: str | None, since: float
-) -> tuple[RepeatCell, ...]:
+def read_repeats(connection: Connection, owner: str | None, since: float) -> tuple[RepeatCell, ...]:
     """Return the sums of the results that compacted requests sent, and of those repeated."""
     rows = connection.execute(
         """SELECT r.notes FROM requests r JOIN conversations c ON c.id = r.conversation
@@ -508,10 +563,6 @@ def _merge_totals(totals: Iterable[tuple[_Key, PeriodTotal]]) -> dict[_Key, Peri
     for key, total in totals:
         found[key] = _add_totals(found[key], total) if key in found else total
     return found
-
-
-def _register_scale(connection: sqlite3.Connection) -> None:
-    connection.create_function("max_scale", 2, max_scale, deterministic=True)
 
 
 def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:
@@ -653,7 +704,7 @@ def bound_rejected(case: RejectedRequest) -> RejectedRequest:
     )
 
 
-def write_rejected(connection: sqlite3.Connection, case: RejectedRequest, body: bytes) -> None:
+def write_rejected(connection: Connection, case: RejectedRequest, body: bytes) -> None:
     """Write a rejected request and delete the oldest beyond the limit."""
     row = ensure_conversation(connection, case.owner, case.conversation, time=case.time)
     connection.execute(
@@ -668,7 +719,7 @@ def write_rejected(connection: sqlite3.Connection, case: RejectedRequest, body: 
     )
 
 
-def read_rejected(connection: sqlite3.Connection, owner: str | None) -> list[RejectedRequest]:
+def read_rejected(connection: Connection, owner: str | None) -> list[RejectedRequest]:
     """Return the rejected requests, the latest first."""
     rows = connection.execute(
         """SELECT p.packing, p.body, p.size FROM reproductions p

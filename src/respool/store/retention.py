@@ -21,18 +21,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
-from ..config import STORE, STORE_DAYS, STORE_MEGABYTES
+from ..config import STORE_DAYS, STORE_MEGABYTES
 from ..errors import PolicyError
 from .base import ForgetResult
-from .database_file import FILE_NAME, read_clock, renew_stamp
+from .connection import Connection
+from .meta import read_clock, renew_stamp, write_clock
+from .record_tables import CLAIMS
+from .teams import find_expired_of_team
 
 LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
 _MIN_VALUE = 1
@@ -41,12 +42,18 @@ _MAX_MEGABYTES = 10_000_000
 
 NO_LIMIT = 2**31  # rows
 _COUNTED_TABLES = ("conversations", "originals", "requests")
-# Besides originals and facts; their rows have a conversation and a time.
-_CONVERSATION_TABLES = ("requests", "reproductions", "keep_alive", "tools")
+# Besides originals and facts; their rows have a conversation and a time. The number of a row is
+# its `id`, but for requests.
+_CONVERSATION_TABLES = {
+    "requests": "rowid",
+    "reproductions": "id",
+    "keep_alive": "id",
+    "tools": "id",
+}
 _ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
 _STEADY_SECONDS = 86_400.0  # before the clock is trusted, and the largest gap between processes
+_CLAIM_SECONDS = 86_400.0  # long after any request of then has ended
 _CLOCK_TOLERANCE = 3_600.0  # seconds; difference between the two clocks, and between machines
-_PAGES_PER_STEP = 500  # released per step
 
 
 class Retention(Struct, frozen=True):
@@ -65,6 +72,11 @@ class Retention(Struct, frozen=True):
         return self.days * 86_400
 
     @property
+    def bytes(self) -> float:
+        """The size above which conversations are deleted earlier."""
+        return self.megabytes * 1_000_000
+
+    @property
     def live_seconds(self) -> float:
         """The age under which the size limit does not apply."""
         return min(self.days, LIVE_DAYS) * 86_400
@@ -77,30 +89,6 @@ class Retention(Struct, frozen=True):
             _number_from_env(given, STORE_DAYS, cls().days, _MAX_DAYS),
             _number_from_env(given, STORE_MEGABYTES, cls().megabytes, _MAX_MEGABYTES),
         )
-
-
-def store_path(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Path:
-    """Return the path in RESPOOL_STORE, or the platform's default."""
-    given = os.environ if environ is None else environ
-    named = given.get(STORE, "").strip()
-    if not named:
-        return _state_folder(given, home or Path.home()) / "respool" / FILE_NAME
-    path = Path(named).expanduser()
-    if not path.is_absolute():
-        raise PolicyError(
-            f"environment: {STORE}={named!r} is not allowed; allowed: the whole path of a file"
-        )
-    return path
-
-
-def _state_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the platform's folder for program state."""
-    if sys.platform == "win32":
-        return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support"
-    state = Path(environ.get("XDG_STATE_HOME", ""))
-    return state if state.is_absolute() else home / ".local" / "state"
 
 
 def _number_from_env(environ: Mapping[str, str], name: str, default: float, maximum: int) -> float:
@@ -123,14 +111,14 @@ def _range_error(what: str, maximum: int) -> PolicyError:
     return PolicyError(f"{what} is not allowed; allowed: a number from {_MIN_VALUE} to {maximum:,}")
 
 
-def remove_rows(connection: sqlite3.Connection, conversation: int, limit: int) -> bool:
+def remove_rows(connection: Connection, conversation: int, limit: int) -> bool:
     """Delete some rows of a conversation, originals first; True when nothing is left."""
     if remove_original_links(connection, conversation, limit) == limit:
         return False
-    for table in _CONVERSATION_TABLES:
+    for table, number in _CONVERSATION_TABLES.items():
         done = connection.execute(
-            f"DELETE FROM {table} WHERE rowid IN"  # noqa: S608 - a name of our own
-            f" (SELECT rowid FROM {table} WHERE conversation = ? LIMIT ?)",
+            f"DELETE FROM {table} WHERE {number} IN"  # noqa: S608 - names of our own
+            f" (SELECT {number} FROM {table} WHERE conversation = ? LIMIT ?)",
             (conversation, limit),
         )
         if done.rowcount == limit:
@@ -146,7 +134,7 @@ def remove_rows(connection: sqlite3.Connection, conversation: int, limit: int) -
 
 
 def remove_original_links(
-    connection: sqlite3.Connection, conversation: int, limit: int, before: float | None = None
+    connection: Connection, conversation: int, limit: int, before: float | None = None
 ) -> int:
     """Remove some of a conversation's originals; delete those that no other one uses."""
     renew_stamp(connection)
@@ -162,7 +150,7 @@ def remove_original_links(
     return len(refs)
 
 
-def _remove_unreferenced(connection: sqlite3.Connection, refs: Iterable[str]) -> None:
+def _remove_unreferenced(connection: Connection, refs: Iterable[str]) -> None:
     connection.executemany(
         """DELETE FROM originals WHERE ref = ?1
         AND NOT EXISTS (SELECT 1 FROM kept WHERE kept.ref = ?1)""",
@@ -171,7 +159,7 @@ def _remove_unreferenced(connection: sqlite3.Connection, refs: Iterable[str]) ->
 
 
 def delete_matching(
-    connection: sqlite3.Connection,
+    connection: Connection,
     owner: str | None,
     conversation: str | None,
     before: float | None,
@@ -195,26 +183,7 @@ def delete_matching(
     return ForgetResult(*gone, erased=False)
 
 
-def vacuum(connection: sqlite3.Connection) -> bool:
-    """Rewrite the file without deleted data; True if none is left in it or its log.
-
-    Deleted rows are overwritten already, but copies of small ones can remain in unused parts of
-    pages, and old versions of pages in the log.
-    """
-    anew = _try_statement(connection, "VACUUM")  # fails without space for a copy, or during a write
-    return _try_statement(connection, "PRAGMA wal_checkpoint(TRUNCATE)") and anew
-
-
-def _try_statement(connection: sqlite3.Connection, statement: str) -> bool:
-    """Run a statement; False if it failed. A checkpoint reports failure in its result."""
-    try:
-        rows = connection.execute(statement).fetchall()
-    except sqlite3.OperationalError:
-        return False
-    return not rows or not rows[0][0]
-
-
-def _remove_before(connection: sqlite3.Connection, conversation: int, before: float) -> None:
+def _remove_before(connection: Connection, conversation: int, before: float) -> None:
     """Delete the older rows of a conversation that is still in use."""
     remove_original_links(connection, conversation, NO_LIMIT, before)
     for table in _CONVERSATION_TABLES:
@@ -224,9 +193,7 @@ def _remove_before(connection: sqlite3.Connection, conversation: int, before: fl
         )
 
 
-def _delete_facts(
-    connection: sqlite3.Connection, conversation: str | None, before: float | None
-) -> None:
+def _delete_facts(connection: Connection, conversation: str | None, before: float | None) -> None:
     """Delete facts, including those of conversations without a row."""
     connection.execute(
         """DELETE FROM facts WHERE (?1 IS NULL OR conversation = ?1)
@@ -235,7 +202,7 @@ def _delete_facts(
     )
 
 
-def _row_counts(connection: sqlite3.Connection) -> list[int]:
+def _row_counts(connection: Connection) -> list[int]:
     return [
         connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]  # noqa: S608 - ours
         for table in _COUNTED_TABLES
@@ -289,7 +256,7 @@ class TrustedTime(Struct, frozen=True):
     is_current: bool = False  # it is the clock's own time now
 
 
-def trust_time(connection: sqlite3.Connection, now: ClockReading) -> TrustedTime:
+def trust_time(connection: Connection, now: ClockReading) -> TrustedTime:
     """Compare a reading with the earlier ones in the file, and return the trusted time."""
     known = read_clock(connection)
     seen = known.get("clock seen", now.time)
@@ -304,26 +271,30 @@ def trust_time(connection: sqlite3.Connection, now: ClockReading) -> TrustedTime
             trusted = seen
     elif now.time - since >= _STEADY_SECONDS:
         trusted, is_current = now.time, True
-    connection.executemany(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-        [("clock seen", now.time), ("clock steady since", since), ("clock trusted", trusted)],
-    )
+    write_clock(connection, now.time, since, trusted)
     return TrustedTime(trusted, is_current)
 
 
-def sweep_step(connection: sqlite3.Connection, retention: Retention, now: TrustedTime) -> bool:
-    """Delete some expired rows; True if more may remain."""
+def sweep_step(
+    connection: Connection, retention: Retention, now: TrustedTime, used_bytes: int
+) -> bool:
+    """Delete some expired rows of a store of this size; True if more may remain."""
     if now.is_current:
         _clamp_future_times(connection, now.time)
     oldest = _oldest_conversation(connection)
-    if oldest is not None and _is_expired(connection, oldest[1], retention, now.time):
+    if oldest is not None and _is_expired(oldest[1], retention, now.time, used_bytes):
         remove_rows(connection, oldest[0], _ROWS_PER_STEP)
         return True
+    of_team = find_expired_of_team(connection, now.time)
+    if of_team is not None:
+        remove_rows(connection, of_team, _ROWS_PER_STEP)
+        return True
     limit = now.time - retention.seconds
-    return _expire_facts(connection, limit) == _ROWS_PER_STEP or _release_pages(connection)
+    expired = max(_expire_facts(connection, limit), _expire_claims(connection, now.time))
+    return expired == _ROWS_PER_STEP
 
 
-def _clamp_future_times(connection: sqlite3.Connection, now: float) -> None:
+def _clamp_future_times(connection: Connection, now: float) -> None:
     """Set times in the future, from a wrong clock, to now."""
     for statement in (
         "UPDATE conversations SET last = ?1 WHERE last > ?1",
@@ -344,33 +315,22 @@ def remove_old_files(files: Iterable[Path], retention: Retention, now: TrustedTi
                 os.utime(file, (now.time, now.time))
 
 
-def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return the bytes in use, without free pages."""
-    figures = [
-        connection.execute(f"PRAGMA {name}").fetchall()[0][0]
-        for name in ("page_count", "freelist_count", "page_size")
-    ]
-    return (figures[0] - figures[1]) * figures[2]
-
-
-def _oldest_conversation(connection: sqlite3.Connection) -> tuple[int, float] | None:
+def _oldest_conversation(connection: Connection) -> tuple[int, float] | None:
     rows = connection.execute(
         "SELECT id, last FROM conversations ORDER BY last, id LIMIT 1"
     ).fetchall()
     return rows[0] if rows else None
 
 
-def _is_expired(
-    connection: sqlite3.Connection, last: float, retention: Retention, now: float
-) -> bool:
+def _is_expired(last: float, retention: Retention, now: float, used_bytes: int) -> bool:
     """Check if a conversation with this last use is to be deleted."""
     if last < now - retention.seconds:
         return True
     is_live = last >= now - retention.live_seconds
-    return not is_live and used_bytes(connection) > retention.megabytes * 1_000_000
+    return not is_live and used_bytes > retention.bytes
 
 
-def _expire_facts(connection: sqlite3.Connection, limit: float) -> int:
+def _expire_facts(connection: Connection, limit: float) -> int:
     """Delete old facts of conversations without a row."""
     done = connection.execute(
         """DELETE FROM facts WHERE (conversation, kind, prefix) IN (
@@ -382,10 +342,11 @@ def _expire_facts(connection: sqlite3.Connection, limit: float) -> int:
     return done.rowcount
 
 
-def _release_pages(connection: sqlite3.Connection) -> bool:
-    """Release free pages to the file system, if there are many."""
-    ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
-    if free <= _PAGES_PER_STEP:
-        return False
-    connection.execute(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})").fetchall()
-    return True
+def _expire_claims(connection: Connection, now: float) -> int:
+    """Delete old claims: their requests are recorded."""
+    done = connection.execute(
+        """DELETE FROM facts WHERE (conversation, kind, prefix) IN (
+            SELECT conversation, kind, prefix FROM facts WHERE time < ? AND kind = ? LIMIT ?)""",
+        (now - _CLAIM_SECONDS, CLAIMS, _ROWS_PER_STEP),
+    )
+    return done.rowcount

@@ -71,8 +71,8 @@ def _stated(record: RequestRecord) -> StatedTokens:
     )
 
 
-# The same in SQL, for sums over many records; r is the table of requests, and `max_scale` is
-# registered as a function of the connection.
+# The same in SQL, for sums over many records; r is the table of requests, and `max_scale` is a
+# function of each connection.
 _PROMPT = "(coalesce(r.input, 0) + coalesce(r.cache_read, 0) + coalesce(r.cache_write, 0))"
 _SENT = "(CASE r.mode WHEN 'observed' THEN r.tokens_before ELSE r.tokens_before - r.saved END)"
 _IS_MEASURED = f"({_PROMPT} > 0 AND {_SENT} > 0)"

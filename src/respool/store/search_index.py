@@ -79,9 +79,9 @@ class SearchTerms:
             raise UnsearchablePattern("The pattern has nothing to search for; write a word of it.")
         self._expressions = [_expression(term) for term in self._terms]
 
-    def query(self) -> str:
-        """The query for the index; empty if there is no word in the terms."""
-        return " AND ".join(one for term in self._terms for one in _term_query(term))
+    def words(self) -> list[tuple[str, bool]]:
+        """The words of the terms, as an index holds them; True: it may go on."""
+        return [one for term in self._terms for one in _term_words(term)]
 
     def find(self, text: str) -> Snippet | None:
         """Return where a text has the first term; None if it lacks one."""
@@ -105,12 +105,12 @@ def _expression(term: str) -> re.Pattern[str]:
     return re.compile(start + r"\s+".join(re.escape(word) for word in term.split()))
 
 
-def _term_query(term: str) -> Generator[str]:
-    """The words of a term, quoted; the last one may go on."""
+def _term_words(term: str) -> Generator[tuple[str, bool]]:
+    """The words of a term; the last one may go on."""
     for found in _WORD.finditer(term):
         word = found[0]
         goes_on = found.end() == len(term) or len(word) > _MAX_WORD_CHARS
-        yield f'"{word[:_MAX_WORD_CHARS]}"{"*" if goes_on else ""}'
+        yield word[:_MAX_WORD_CHARS], goes_on
 
 
 def _without_terminal_codes(text: str) -> str:
@@ -121,6 +121,12 @@ def _without_terminal_codes(text: str) -> str:
     if "\x1b[" not in text:
         return text
     return _TERMINAL_CODE.sub(lambda found: "" if found[0][-1] in "mK" else " ", text)
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a text, as an index holds them."""
+    found = _WORD.findall(_without_terminal_codes(text).lower())
+    return {word[:_MAX_WORD_CHARS] for word in found}
 
 
 def _index_text(text: str) -> str:
@@ -160,13 +166,18 @@ class SearchIndex:
         self._paths = [side_file(store, suffix) for suffix in SEARCH_SUFFIXES]
         self._path = self._paths[0]
 
+    @property
+    def note(self) -> str:
+        """Say why there is no index; empty: there is one."""
+        return "" if has_fts5() else NO_FTS5
+
     def exists(self) -> bool:
         """Check if there is an index."""
         return self._path.exists()
 
     def candidates(self, terms: SearchTerms) -> Candidates:
         """Return what the index knows of these terms."""
-        query = terms.query()
+        query = " AND ".join(f'"{word}"{"*" if goes_on else ""}' for word, goes_on in terms.words())
         if not query or not has_fts5() or not self.exists():
             return Candidates()
 

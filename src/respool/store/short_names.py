@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import Final, Literal, Protocol
 
 from ..errors import RespoolError, quote_value
+from .connection import Connection
 
 NameKind = Literal["reference", "conversation", "owner"]
 
 MIN_CHARS: Final = 4
 _MAX_LISTED: Final = 8
 _QUERIES: Final[dict[NameKind, str]] = {
-    "reference": "SELECT ref FROM originals WHERE ref >= ?1 AND ref < ?2 ORDER BY ref LIMIT ?3",
+    # A row of a team's original is named by the reference and the team.
+    "reference": "SELECT DISTINCT substr(o.ref, 1, 20) FROM originals o WHERE o.ref >= ?1"
+    " AND o.ref < ?2 AND (?4 IS NULL OR EXISTS (SELECT 1 FROM kept k JOIN conversations c"
+    " ON c.id = k.conversation WHERE k.ref = o.ref AND c.owner = ?4)) ORDER BY 1 LIMIT ?3",
     "conversation": "SELECT DISTINCT name FROM conversations WHERE name >= ?1 AND name < ?2"
-    " ORDER BY name LIMIT ?3",
+    " AND (?4 IS NULL OR owner = ?4) ORDER BY name LIMIT ?3",
     "owner": "SELECT DISTINCT owner FROM conversations WHERE owner >= ?1 AND owner < ?2"
-    " ORDER BY owner LIMIT ?3",
+    " AND (?4 IS NULL OR owner = ?4) ORDER BY owner LIMIT ?3",
 }
 
 
@@ -34,11 +37,15 @@ class NameSource(Protocol):
 
 
 def read_names(
-    connection: sqlite3.Connection, kind: NameKind, beginning: str, limit: int
+    connection: Connection,
+    kind: NameKind,
+    beginning: str,
+    limit: int,
+    owner: str | None = None,
 ) -> list[str]:
-    """Return the first names of a kind that begin so."""
+    """Return the first names of a kind that begin so, of what this owner has."""
     end = f"{beginning}\U0010ffff"
-    return [row[0] for row in connection.execute(_QUERIES[kind], (beginning, end, limit))]
+    return [row[0] for row in connection.execute(_QUERIES[kind], (beginning, end, limit, owner))]
 
 
 def resolve_name(store: NameSource, kind: NameKind, given: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
+from ..cache_scope import current_scope
 from ..errors import TOOL_NAME_ALLOWED, PolicyError, invalid_value, quote_value
 from ..regex import lazy_compile
 from .declaration import Arguments, Tool
@@ -99,7 +100,7 @@ class Tools:
         declaration, definition, catalog; otherwise it may write anything.
         """
         hints = find_hints(definition) if definition else None
-        cache_key = (name, hints, _cache_key(arguments))
+        cache_key = (name, hints, _cache_key(arguments), current_scope())
         use = self._remembered.get(cache_key)
         if use is None:
             use = self._resolve(name, parse_arguments(arguments), hints)

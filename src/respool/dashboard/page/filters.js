@@ -1,19 +1,19 @@
-// Filters of everything on the page: words, agent, project, model, time.
+// Filters of everything on the page: words, agent, project, model, team, time.
 
-const ORIGINS = ["agent", "project", "model"];
-const chosenFilters = { search: "", agent: null, project: null, model: null, day: "" };
+const ORIGINS = ["agent", "project", "model", "team"];
+const chosenFilters = { search: "", agent: null, project: null, model: null, team: null, day: "" };
 const ORIGINS_INTERVAL = 20_000; // milliseconds between two looks for new agents and folders
-const originValues = { agent: [], project: [], model: [] }; // that a filter can choose, in order
+const originValues = { agent: [], project: [], model: [], team: [] }; // that a filter can choose, in order
 let originsAsked = -Infinity;
 let drawnOrigins = "";
 
 // The fields that a query takes; a day is one of this browser's calendar.
 function filterFields() {
-  const { search, agent, project, model, day: chosen } = chosenFilters;
+  const { search, agent, project, model, team, day: chosen } = chosenFilters;
   const start = chosen ? new Date(`${chosen}T00:00:00`) : null;
   const end = start && new Date(start.getFullYear(), start.getMonth(), start.getDate() + 1);
   return {
-    search: search || null, agent, project, model,
+    search: search || null, agent, project, model, team,
     since: start && start.getTime() / 1000,
     until: end && end.getTime() / 1000,
   };
@@ -42,6 +42,7 @@ function drawOrigins(found) {
     const options = values.map((value, i) =>
       element("option", { value: i, selected: value === chosen, title: value }, short(labels[i], 60)));
     select.replaceChildren(element("option", { value: "" }, `all ${name}s`), ...options);
+    select.hidden = name === "team" && !values.length;
   }
 }
 
@@ -60,7 +61,7 @@ function drawFilterState() {
 }
 
 function clearFilters() {
-  Object.assign(chosenFilters, { search: "", agent: null, project: null, model: null, day: "" });
+  Object.assign(chosenFilters, { search: "", agent: null, project: null, model: null, team: null, day: "" });
   for (const id of ["search", "day", ...ORIGINS.map((name) => `filter-${name}`)]) byId(id).value = "";
 }
 

@@ -21,6 +21,8 @@ async function updateOverview() {
   const state = JSON.stringify([fields, data.totals, data.since, data.observe, data.latest]);
   if (state !== drawnOverview) overview(data, range.value);
   drawnOverview = state;
+  byId("team").textContent = data.team ? `team ${data.team}` : "";
+  byId("modes").hidden = !data.can_switch;
   if (data.mode !== drawnMode) drawMode(data.mode);
   drawnMode = data.mode;
   await updateStatus(data);

@@ -6,7 +6,7 @@ function storeStatus({ store }) {
   return [
     store.trouble
       ? element("span", { class: "trouble" }, `${store.trouble} Until it can be, no new edits are made: requests go up with the edits in force, or as they came.`)
-      : `${store.path}, ${bytes(store.bytes)}`,
+      : store.path ? `${store.path}, ${bytes(store.bytes)}` : "in use",
     store.dropped > 0 && element("span", { class: "trouble" }, ` ${plural(store.dropped, "record")} could not be written.`),
     store.moved_aside.length > 0 && element("span", { class: "trouble" }, ` Damaged files were moved aside: ${store.moved_aside.join(", ")}.`),
   ];

@@ -1,4 +1,4 @@
-// Tables of days, weeks or months, and of agents, projects and models.
+// Tables of days, weeks or months, and of agents, projects, models and teams.
 
 let period = "day";
 let drawnTables = "";
@@ -77,7 +77,7 @@ function drawTables(found) {
           "div",
           { class: "pairs" },
           savingTable(`By ${period}, ${SPANS[period]}`, PERIODS[period], found.periods, names),
-          ORIGINS.map((name) => originTable(found, name)),
+          ORIGINS.filter((name) => name !== "team" || found.teams.length).map((name) => originTable(found, name)),
         )
       : element("p", { class: "hint" }, `No request in ${SPANS[period]}${isFiltered() ? " meets the filters" : ""}.`),
   );

@@ -47,6 +47,7 @@ const TIPS = new Map(Object.entries({
   Agent: "The program that sent the requests: by its own user agent or system prompt, or by respool run.",
   Project: "The folder that the agent worked in, as its requests name it.",
   Model: "The model that the requests name.",
+  Team: "The team whose token the requests brought.",
   Day: "A day of this machine's calendar.",
   Week: "A week, from Monday on.",
   Month: "A calendar month.",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
+from ...cache_scope import scoped_cache
 from ...regex import lazy_compile
 from . import build_programs, file_programs, git_programs, powershell_programs, wrapper_programs
 from .effects import (
@@ -279,7 +280,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
 }
 
 
-@lru_cache(maxsize=4_096)
+@scoped_cache(4_096)
 def effect_of(text: str, cwd: str | None = None, depth: int = 0) -> Effect:
     """The effect of a shell command.
     Raises `UnreadableCommand` for other text.

@@ -6,15 +6,22 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from respool.facts import Facts
 from respool.markers import reference
-from respool.store import Retention, SQLiteStore
+from respool.store import Retention, ServerAddress, SQLStore, StoreLocation
 from tests.effort import examples
-from tests.store.support import NOW, OTHER, OWNER, by_ref
+from tests.store.postgres_server import PostgresServer
+from tests.store.support import NOW, OTHER, OWNER, by_ref, open_at
 
 TEXTS = ("one", "two\n" * 90, "three \ud800", "four", "")
 DAYS = 10
@@ -24,25 +31,23 @@ prefixes = st.sampled_from(["0a", "0b", "0c"])
 
 
 class Storing(RuleBasedStateMachine):
-    """Two handles on one file, as two processes have, and what they should hold."""
+    """Two handles on one store, as two processes have, and what they should hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, location: StoreLocation | None = None) -> None:
         super().__init__()
         self.now = NOW
         self.folder = Path(tempfile.mkdtemp())
+        self.location = location or self.folder / "respool.db"
         self.stores = [self.opened(), self.opened()]
         self.kept: dict[tuple[str, str], set[str]] = {}
         self.last: dict[tuple[str, str], float] = {}
         self.facts: dict[str, Facts] = {}
         self.noted: dict[str, float] = {}
 
-    def opened(self) -> SQLiteStore:
+    def opened(self) -> SQLStore:
         retention = Retention(days=DAYS)
-        store = SQLiteStore(
-            self.folder / "respool.db",
-            clock=lambda: self.now,
-            elapsed=lambda: self.now,
-            retention=retention,
+        store = open_at(
+            self.location, clock=lambda: self.now, elapsed=lambda: self.now, retention=retention
         )
         store.sweep()
         return store
@@ -132,5 +137,21 @@ class Storing(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
+SETTINGS = settings(max_examples=examples(15), stateful_step_count=15, deadline=None)
 TestStoring = Storing.TestCase
-TestStoring.settings = settings(max_examples=examples(15), stateful_step_count=15, deadline=None)
+TestStoring.settings = SETTINGS
+
+
+@pytest.mark.slow
+def test_storing_in_postgres(postgres_server: PostgresServer):
+    """As above, each time in a database of its own that has respool's schema."""
+    url = postgres_server.new_database()
+    first = open_at(ServerAddress(url))
+    first.salt()
+    first.close()
+    template = url.rpartition("/")[2]
+
+    def fresh() -> Storing:
+        return Storing(ServerAddress(postgres_server.new_database(f"TEMPLATE {template}")))
+
+    run_state_machine_as_test(fresh, settings=SETTINGS)  # type: ignore[arg-type]

@@ -1,0 +1,162 @@
+"""Access: which team a request's token stands for, and whether its quota is used up."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import RespoolError
+from ..store.teams import QuotaExceeded, Team, TeamDirectory, TeamStore, TeamToken
+from .asgi import ProxyError, Scope
+from .auth import Admission, is_team_token, missing_token
+
+_FRESH_SECONDS: Final = 1.0  # age from which the directory is read again, beside the request
+_STALE_SECONDS: Final = 3.0  # age from which a request waits for that
+_WAIT_SECONDS: Final = 1.0  # for a store that hangs; then the directory that is known counts
+_MAX_AGE_SECONDS: Final = 3_600.0  # of a directory while the store cannot be read
+_USED_SECONDS: Final = 3_600.0  # the precision of a token's last use
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a request was admitted as."""
+
+    team: Team | None = None  # None: the administrator, or anybody where no token is asked for
+    by_token: bool = False
+    exceeded: QuotaExceeded | None = None  # the quota that its team has used up
+
+
+GRANT: Final = "respool.grant"  # in the scope of respool's own pages
+NO_GRANT: Final = Grant()
+
+
+def grant_in(scope: Scope) -> Grant:
+    """The grant of a request to respool's own pages."""
+    return scope.get(GRANT, NO_GRANT)
+
+
+class Gate:
+    """Admits requests by the administrator's token or a team's.
+
+    The teams are in the store, for all replicas. What is known of them is at most a few seconds
+    old. While the store cannot be read, the last known teams count for an hour.
+    """
+
+    def __init__(
+        self,
+        token: str | None,
+        teams: TeamStore | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._token = token
+        self._teams = teams
+        self._clock, self._elapsed = clock, elapsed
+        self._known: TeamDirectory | None = None
+        self._loaded = self._asked = float("-inf")
+        self._loading: asyncio.Task[None] | None = None
+        self._noted: dict[str, float] = {}  # by token: the hour of the last use that was written
+        self._writing: set[asyncio.Task[Any]] = set()
+
+    @property
+    def has_teams(self) -> bool:
+        """True if teams are defined, as far as is known."""
+        return self._known is not None and bool(self._known.teams)
+
+    def is_administrator(self, admission: Admission) -> bool:
+        """True if a request brings the administrator's token."""
+        token = self._token
+        return token is not None and hmac.compare_digest(
+            admission.token.encode("utf-8", "surrogatepass"), token.encode()
+        )
+
+    async def admit(self, admission: Admission) -> Grant:
+        """The grant of a request; raises ProxyError for one without a valid token."""
+        if self.is_administrator(admission):
+            return Grant(by_token=True)
+        directory = await self._directory()
+        if directory is None:
+            return self._admit_without_directory(admission)
+        if not directory.teams:
+            if self._token is not None:
+                raise missing_token()
+            return Grant()
+        now = self._clock()
+        found = directory.find(admission.token, now)
+        if found is None:
+            raise missing_token()
+        team, token = found
+        self._note_used(token, now)
+        return Grant(team, by_token=True, exceeded=directory.exceeded(team, now))
+
+    def _admit_without_directory(self, admission: Admission) -> Grant:
+        """A store that cannot be read stops no request of a server without tokens."""
+        if is_team_token(admission.token):
+            raise ProxyError(503, "store", "the teams cannot be read now.")
+        if self._token is not None or self._known is not None:
+            raise missing_token()
+        return Grant()
+
+    async def _directory(self) -> TeamDirectory | None:
+        """The teams; None: they were never read, or too long ago."""
+        if self._teams is None:
+            return TeamDirectory()
+        now = self._elapsed()
+        if now - self._asked >= _FRESH_SECONDS and self._loading is None:
+            self._asked = now
+            self._loading = asyncio.create_task(self._load(self._teams))
+        if now - self._loaded >= _STALE_SECONDS and self._loading is not None:
+            await asyncio.wait({self._loading}, timeout=_WAIT_SECONDS)
+        is_known = self._elapsed() - self._loaded < _MAX_AGE_SECONDS
+        return self._known if is_known else None
+
+    async def _load(self, teams: TeamStore) -> None:
+        asked = self._asked
+        try:
+            self._known = await asyncio.to_thread(teams.directory, self._clock())
+            self._loaded = asked
+        except RespoolError:
+            pass  # tried again with a later request
+        finally:
+            self._loading = None
+
+    def _note_used(self, token: TeamToken, now: float) -> None:
+        """Write the hour of a token's use, once."""
+        hour = now // _USED_SECONDS * _USED_SECONDS
+        if self._teams is None or max(token.used or 0.0, self._noted.get(token.id, 0.0)) >= hour:
+            return
+        self._noted[token.id] = hour
+        task = asyncio.create_task(self._write_used(self._teams, token.id, hour))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write_used(self, teams: TeamStore, id: str, hour: float) -> None:
+        with suppress(RespoolError):  # it is only shown
+            await asyncio.to_thread(teams.note_used, id, hour)
+
+    async def close(self) -> None:
+        """Finish what runs."""
+        running = {*self._writing, *([self._loading] if self._loading else [])}
+        if running:
+            await asyncio.wait(running)
+
+
+def refuse_over_quota(grant: Grant, now: float) -> None:
+    """Refuse a request of a team that has used up its quota, unless its requests pass."""
+    team, exceeded = grant.team, grant.exceeded
+    if team is None or exceeded is None or team.quota.when_over == "pass":
+        return
+    seconds = max(1, int(exceeded.resets - now) + 1)
+    raise ProxyError(
+        429,
+        "quota",
+        exceeded.sentence(team.name),
+        # Official clients repeat a request after 429 unless they are told not to.
+        headers=((b"retry-after", b"%d" % seconds), (b"x-should-retry", b"false")),
+    )
