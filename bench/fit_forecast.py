@@ -77,8 +77,7 @@ MAX_PAIRS = 30  # pairs of features; more give little
 # replay of the sessions that fit (`bench.held_out --part fit`), not computed here.
 LINES_CALIBRATION, RESULTS_CALIBRATION = 0.3, 0.6
 CONTENTS = {"code": "read code", "diff": "read diff", "hits": "search hits", "test": "run test"}
-# Patches repeat lines of diffs, many at a time. Reports of sub-agents are told once.
-LINES_BY_CONTENT = {"diff": 4.0, "run page": 2.0}  # by content, or by kind and content
+LINES_BY_CONTENT = {"diff": 4.0}  # patches repeat lines of diffs, many at a time
 RESULTS_BY_CONTENT = {"code": 0.45, "diff": 4.0, "hits": 0.4, "test": 0.2}
 _SEED = 1
 
@@ -530,8 +529,7 @@ def document(corpus: Corpus, rows: np.ndarray, tables: Sequence[Tables]) -> str:
 
 
 def _listed(factors: Mapping[str, float]) -> str:
-    keys = {of: f'"{of}"' if " " in of else of for of in factors}
-    return ", ".join(f"{keys[of]} = {factor}" for of, factor in factors.items())
+    return ", ".join(f"{of} = {factor}" for of, factor in factors.items())
 
 
 def _call_rates(corpus: Corpus, owners: set[str]) -> dict[str, list[float]]:

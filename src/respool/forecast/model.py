@@ -30,7 +30,7 @@ from ..edits import (
     Replace,
 )
 from ..history.ledger import Ledger
-from ..tools.use import Use
+from ..tools.use import Content
 from ..transcript import ReadOnlyTranscript
 from .features import (
     AGES,
@@ -194,7 +194,7 @@ class Calibration(Struct, frozen=True):
 
     lines: float  # of a result cut to its likely lines
     results: float  # of other cuts
-    lines_by_content: Mapping[str, float] = {}  # where it differs, also by kind and content
+    lines_by_content: Mapping[str, float] = {}  # where it differs
     results_by_content: Mapping[str, float] = {}
 
 
@@ -449,22 +449,17 @@ class RiskEstimator:
         if not isinstance(edit, Replace):
             return 1.0
         ordinal, uses = self._history.exchange_of[edit.part], self._ledger.uses
-        use = uses[ordinal] if 0 <= ordinal < len(uses) else None
+        content = uses[ordinal].content if 0 <= ordinal < len(uses) else None
         if edit.reason == UNLIKELY_NEEDED:
-            return line_calibration(use)
+            return line_calibration(content)
         known = load_model().calibration
-        content = use.content if use is not None else None
         return known.results_by_content.get(content or "", known.results)
 
 
-def line_calibration(use: Use | None) -> float:
+def line_calibration(content: Content | None) -> float:
     """The calibration factor of the forecast for lines of such a result."""
     known = load_model().calibration
-    if use is None or use.content is None:
-        return known.lines
-    by_content = known.lines_by_content
-    factor = by_content.get(f"{use.kind} {use.content}")
-    return by_content.get(use.content, known.lines) if factor is None else factor
+    return known.lines_by_content.get(content or "", known.lines)
 
 
 def line_risks(position: int, moment: HistoryView, mentions: Mentions) -> Sequence[float]:

@@ -121,7 +121,7 @@ def _offer(view: View, position: int, found: ResultFeatures) -> Offer | None:
 
 def _max_risk(view: View, use: Use) -> float:
     """Turns that may miss something for each token removed, as the forecast counts them."""
-    factor = line_calibration(use)
+    factor = line_calibration(use.content)
     if view.arrival:
         factor *= _UNSEEN_PAGE_RISK_FACTOR if use.content == "page" else _UNSEEN_RISK_FACTOR
     return view.fair_risk / factor
