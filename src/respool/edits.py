@@ -37,6 +37,7 @@ UNLIKELY_NEEDED = "unlikely_needed"  # the reason of edits that keep the lines t
 ADVISED = "advised"  # the reason of edits that add advice; they are counted apart from savings
 SUPERSEDED = "superseded"  # the reason of drops of files that were wholly written again
 OVERWRITTEN = "overwritten"  # the reason of drops of writes of which no line is left
+STALE = "stale"  # the reason of edits on reads whose file was read or written again
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
 

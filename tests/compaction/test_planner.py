@@ -416,6 +416,28 @@ def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edi
     assert (one.start, one.value) == (0, pytest.approx(500 * 4))
 
 
+# case: the copy on which the offer depends, its first part, its worth, the parts it restores
+NEEDED: dict[str, tuple[tuple[int, ...], int, float, tuple[int, ...]]] = {
+    "what depends on it is restored": ((), 1, 600 * 4, (1,)),
+    "it stands in another copy, which would restore it": ((5,), 3, 1_000 * 4, ()),
+}
+
+
+@pytest.mark.parametrize("case", NEEDED)
+def test_an_offer_on_a_part_that_an_edit_in_force_needs(case: str) -> None:
+    depends_on, start, value, freed = NEEDED[case]
+    (one,) = price_offers(
+        [replace(cutting(3, 1_000), depends_on=depends_on)],
+        history=history(3),
+        edits={1: cutting(1, 400).edit},
+        dependents={3: {1}},
+        risk=lambda _: 0.0,
+        rates=PREFIX,
+        terms=TEN,
+    )
+    assert (one.start, one.value, one.freed) == (start, pytest.approx(value), freed)
+
+
 def test_what_touches_nothing_is_worth_nothing() -> None:
     nothing = Offer("drop", DropReasoning(0, Ref(0, ()), "trial", "", 500))
     assert (

@@ -575,6 +575,15 @@ def test_a_very_long_part_may_be_cut(format: str) -> None:
 
 
 @formats
+def test_most_of_a_new_document_stays_and_little_of_a_file_of_the_same_text(format: str) -> None:
+    text = code(75)
+    _, (document,) = arrived(format, [bash("cat weave.md", text, "a")])
+    _, (file,) = arrived(format, [bash("cat weave.py", text, "a")])
+    assert len(document) > len(text) / 2
+    assert len(file) < len(text) / 5
+
+
+@formats
 def test_what_was_read_again_for_a_cut_comes_whole(format: str) -> None:
     """Whoever asks again after a cut gets it all: nobody is sent in circles."""
     printed = prose(Random(1), 30_000)

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from respool.api import expand
+from respool.engine import fold_request
+from respool.facts import Facts
 from respool.markers import OmissionMarker, find_marker, reference
 from respool.passes.stale_reads import stale_reads
+from respool.policy import Policy
 from tests.effort import examples
 from tests.support.coding_sessions import (
     bash,
@@ -303,6 +306,30 @@ def test_a_chain_of_reads_and_edits_leaves_the_last_read(format: str) -> None:
     texts = left(format, *steps)
     whole = [at for at, text in enumerate(texts) if text == TEXT]
     assert whole == [8]
+
+
+@formats
+def test_a_read_depends_on_the_later_reads_that_show_it_and_on_no_write(format: str) -> None:
+    both = bash(f"cat {A} {B}", f"{TEXT}\n{lines(1, 40, 'shed')}", "b1")
+    later = [read(A, TEXT, "r1"), read(B, lines(1, 40, "shed"), "r2")]
+    assert needed(format, [both], later) == {0: (1, 2)}
+    assert needed(format, [read(A, TEXT, "r1")], [write(A, lines(1, 40, "weft"), "w1")]) == {}
+
+
+@formats
+def test_in_a_chain_each_read_depends_on_the_next_one(format: str) -> None:
+    steps = [[read(A, TEXT, f"r{number}")] for number in range(4)]
+    assert needed(format, *steps) == {0: (1,), 1: (2,), 2: (3,)}
+
+
+def needed(format: str, *steps: Any) -> dict[int, tuple[int, ...]]:
+    """The results that edits on results need whole, all by number."""
+    policy = Policy(passes=(stale_reads,), eager=True, keep_exchanges=0, reevaluate_tokens=1)
+    body = request(format, "go", *steps, done())
+    state = fold_request(body, format=format, policy=policy, facts=Facts(), memo=None).state
+    number = {part: at for at, part in enumerate(state.transcript.results)}
+    found = state.edits.dependencies.items()
+    return {number[part]: tuple(number[one] for one in needs) for part, needs in found}
 
 
 @formats

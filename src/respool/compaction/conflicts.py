@@ -36,7 +36,8 @@ def choose_compatible(
         tidies = offer.edit.reason == TIDIED
         if any(p in new for p in parts):
             continue
-        if not tidies and (any(p in needed for p in parts) or _is_dependency(parts, dependencies)):
+        frees = not (tidies or offer.depends_on) and _is_dependency(parts, dependencies)
+        if frees or (not tidies and any(p in needed for p in parts)):
             continue
         if not _saves_more(offer, edits, claimed, transcript):
             continue

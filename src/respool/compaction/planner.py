@@ -357,14 +357,15 @@ def price_without_risk(
     """The same if nothing were ever missed.
 
     The savings of edits in force on the same parts count already. The savings of edits that depend
-    on these parts are lost: they are restored when what they refer to goes.
+    on these parts are lost: they are restored when what they refer to goes. An offer that depends
+    on a copy itself frees none: if that copy goes, its part is restored.
     """
     cost = token_cost(rates, terms)
     found: list[PricedOffer] = []
     for offer in offers:
         parts = _parts_of_offer(offer, history)
         freed: Collection[int] = ()
-        if dependents:
+        if dependents and not offer.depends_on:
             freed = {one for part in parts for one in dependents.get(part, ())}.difference(parts)
         more = offer.saved - sum([edits[one].saved for one in (*parts, *freed) if one in edits])
         value = gain = more * cost if more > 0 and parts else 0.0

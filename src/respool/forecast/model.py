@@ -19,6 +19,7 @@ from msgspec import Struct
 from ..accelerator import FlatFactors, ScaledFactors
 from ..edits import (
     OVERWRITTEN,
+    STALE,
     SUPERSEDED,
     TIDIED,
     UNLIKELY_NEEDED,
@@ -395,9 +396,10 @@ class RiskEstimator:
     def risk_of(self, offer: Offer) -> float:
         """The number of later turns that would miss something removed by an offer.
 
-        Tidying misses nothing, nor does an edit that depends on a copy that stays whole.
+        Tidying misses nothing, nor does an edit that depends on a copy that stays whole, unless
+        the copy is a later read, which may show other lines.
         """
-        if offer.depends_on:
+        if offer.depends_on and offer.edit.reason != STALE:
             return 0.0
         return sum([self._edit(edit) * self._calibration(edit) for edit in offer.edits])
 

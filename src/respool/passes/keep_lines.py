@@ -28,6 +28,7 @@ _MIN_SAVED_TOKENS: Final = 20
 _MIN_FILE_CHARS: Final = 2_000  # of a file that was read whole
 _MIN_RANGE_CHARS: Final = 12_000  # of a range of lines or a diff: shorter ones stay as requested
 _UNSEEN_RISK_FACTOR: Final = 1.5  # risk of lines that the model has never seen
+_UNSEEN_PAGE_RISK_FACTOR: Final = 5.0  # the same of documents: agents work from what they say
 
 
 @acts(at_arrival=True, at_epochs=True)
@@ -38,13 +39,12 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
     """
     if view.arrival and not policy.trim_on_arrival:
         return
-    max_risk = view.fair_risk / (_UNSEEN_RISK_FACTOR if view.arrival else 1.0)
     for position in _arriving_results(view) if view.arrival else _due_results(view):
         text = view.transcript.parts[position].text
         if len(text) < MIN_CHARS or not view.can_lose_lines(position) or has_gaps(text):
             continue
         known = view.risks.result_features(position)
-        offer = None if known is None else _offer(view, position, known[0], max_risk)
+        offer = None if known is None else _offer(view, position, known[0])
         if offer is not None:
             yield offer
 
@@ -93,11 +93,11 @@ def _first_part(unit: Unit) -> int:
     return unit.parts[0]
 
 
-def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) -> Offer | None:
+def _offer(view: View, position: int, found: ResultFeatures) -> Offer | None:
     """Offer a result without the lines that cost more to keep than to miss."""
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
-    gone, rate = _removed_lines(view, position, found), max_risk / line_calibration(use.content)
+    gone, rate = _removed_lines(view, position, found), _max_risk(view, use)
     inner = gone and gone.difference(_frame_lines(view, part.text))
     kept = select_lines(
         part.text, found, forecast_lines(found), view.mentions, rate=rate, gone_before=inner
@@ -123,6 +123,14 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     return trim_offer(
         view, position, text, original=ref, reason=UNLIKELY_NEEDED, evidence=evidence, saved=saved
     )
+
+
+def _max_risk(view: View, use: Use) -> float:
+    """Turns that may miss something for each token removed, as the forecast counts them."""
+    factor = line_calibration(use.content)
+    if view.arrival:
+        factor *= _UNSEEN_PAGE_RISK_FACTOR if use.content == "page" else _UNSEEN_RISK_FACTOR
+    return view.fair_risk / factor
 
 
 def _frame_lines(view: View, text: str) -> range:

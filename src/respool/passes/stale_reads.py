@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from ..edits import Offer, Replace
+from ..edits import STALE, Offer, Replace
 from ..history.failures import is_failed, is_failed_call
 from ..history.ledger import FileEvent
 from ..markers import OmissionMarker, find_marker, reference
@@ -88,7 +88,7 @@ def _can_replace(view: View, ordinal: int) -> bool:
     before = view.in_force.get(result)
     return (
         len(part.text) >= _MIN_CHARS
-        and (before is None or before.reason != "stale")
+        and (before is None or before.reason != STALE)
         and not is_failed(part.text, part.error)
         and find_marker(part.text) is None
     )
@@ -133,11 +133,18 @@ def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
             ref=part.ref,
             text=text,
             original=ref,
-            reason="stale",
+            reason=STALE,
             evidence=evidence,
             saved=saved,
         ),
+        depends_on=() if last.wrote else _results_of(view, shown_in),
     )
+
+
+def _results_of(view: View, ordinals: Iterable[int]) -> tuple[int, ...]:
+    """The parts that hold the results of these exchanges."""
+    found = (view.transcript.exchanges[one].result for one in sorted(ordinals))
+    return tuple(one for one in found if one is not None)
 
 
 def _is_shown_together(view: View, ordinal: int, reasons: Sequence[_LaterEvent]) -> bool:

@@ -63,6 +63,7 @@ class ProgramCall(Struct, frozen=True):
     # Runs other words, in a folder
     run: Callable[[tuple[ShellWord, ...], str | None], Effect] | None = None
     script: Callable[[str, str | None], Effect] | None = None  # runs shell text, in a folder
+    powershell: Callable[[str, str | None], Effect] | None = None  # runs PowerShell text
 
     def run_words(self, words: Iterable[ShellWord], cwd: str | None = None) -> Effect:
         """The effect of other words, run in place of this program."""
@@ -72,6 +73,10 @@ class ProgramCall(Struct, frozen=True):
     def run_script(self, text: str) -> Effect:
         """The effect of shell text that this program runs."""
         return self.script(text, self.cwd) if self.script else UNKNOWN_EFFECT
+
+    def run_powershell(self, text: str) -> Effect:
+        """The effect of PowerShell text that this program runs."""
+        return self.powershell(text, self.cwd) if self.powershell else UNKNOWN_EFFECT
 
 
 class ParsedOptions(Struct, frozen=True):

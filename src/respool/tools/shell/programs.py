@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...cache_scope import scoped_cache
 from ...regex import lazy_compile
-from . import build_programs, file_programs, git_programs, wrapper_programs
+from . import build_programs, file_programs, git_programs, powershell_programs, wrapper_programs
 from .effects import (
     BARRIER_EFFECT,
     NO_EFFECT,
@@ -28,6 +28,7 @@ from .effects import (
     write_effect,
 )
 from .parser import (
+    MAX_COMMAND_BYTES,
     CommandGroup,
     Pipeline,
     Redirect,
@@ -36,6 +37,7 @@ from .parser import (
     UnreadableCommand,
     parse_command,
 )
+from .powershell import is_powershell, parse_powershell
 
 EffectReader = Callable[[ProgramCall], Effect]
 
@@ -45,6 +47,7 @@ _INSTALLED = lazy_compile(
     r"|/envs/[^/]+/bin/"
 )
 _PYTHON = lazy_compile(r"python3?\.\d{1,2}t?")
+_POWERSHELLS = ("powershell.exe", "pwsh.exe", "powershell", "pwsh")
 _IN_PROJECT = ("./gradlew", "./mvnw")  # wrappers with known behaviour
 _MAX_SHELL_DEPTH = 8  # nested shells
 
@@ -264,6 +267,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
         wrapper_programs.package_manager,
     ),
     "rtk": wrapper_programs.rtk,
+    **powershell_programs.CMDLETS,
     # reach other machines
     "curl": wrapper_programs.curl,
     "wget": wrapper_programs.wget,
@@ -283,7 +287,23 @@ def effect_of(text: str, cwd: str | None = None, depth: int = 0) -> Effect:
     """
     if depth > _MAX_SHELL_DEPTH:
         raise UnreadableCommand("it runs shells inside shells")
-    return _sequence_effect(parse_command(text, cwd), depth)
+    if not is_powershell(text):
+        return _sequence_effect(parse_command(text, cwd), depth)
+    try:
+        effect = _sequence_effect(parse_command(text, cwd), depth)
+    except UnreadableCommand:
+        effect = UNKNOWN_EFFECT
+    return effect if effect.known else _powershell_effect(text, cwd, depth)
+
+
+def _powershell_effect(text: str, cwd: str | None, depth: int) -> Effect:
+    """The effect of PowerShell text."""
+    if depth > _MAX_SHELL_DEPTH or len(text) > MAX_COMMAND_BYTES:
+        return UNKNOWN_EFFECT
+    try:
+        return _sequence_effect(parse_powershell(text, cwd), depth)
+    except UnreadableCommand:
+        return UNKNOWN_EFFECT
 
 
 def effect_of_words(words: tuple[str, ...], cwd: str | None = None) -> Effect:
@@ -369,6 +389,7 @@ def _program_effect(simple: SimpleCommand, has_input: bool, depth: int) -> Effec
             words, cwd, has_input=has_input, text=simple.text, depth=depth
         ),
         script=lambda text, cwd: _script_effect(text, cwd, depth),
+        powershell=lambda text, cwd: _powershell_effect(text, cwd, depth + 1),
     )
     effect = reader(call)
     if effect.kind == "run" and any(is_rewrite_variable(name) for name in simple.env):
@@ -378,6 +399,9 @@ def _program_effect(simple: SimpleCommand, has_input: bool, depth: int) -> Effec
 
 def _program_name(text: str) -> str:
     """The name of a program in the table."""
+    windows = text.rpartition("\\")[2].lower()
+    if windows in _POWERSHELLS:
+        return windows
     installed = "bin/" in text and _INSTALLED.search(text[:500]) is not None
     name = text.rpartition("/")[2] if installed or text in _IN_PROJECT else text
     return "python" if _PYTHON.fullmatch(name) else name
