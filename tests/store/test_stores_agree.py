@@ -27,6 +27,7 @@ from respool.store import (
     ServerAddress,
     SQLStore,
 )
+from respool.store.base import KeepAliveKind
 from tests.store.support import NOW, OTHER, OWNER, by_ref, open_at, record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the server runs on POSIX")
@@ -41,6 +42,7 @@ FILTERS = (
     RecordFilter(words=("ünï", "c3")),
     RecordFilter(words=("100%_",)),
 )
+KINDS: tuple[KeepAliveKind, ...] = ("ping", "hit")
 WHOLE: dict[str, Any] = {"since": 0.0, "until": 4e9}
 
 
@@ -107,7 +109,7 @@ def fill(store: SQLStore, seed: int) -> None:
                 cold=frozenset({f"{at:04x}"}), breakpoints=(("0f", chance.choice(["5m", "1h"])),)
             ),
         )
-        kind = chance.choice(["ping", "hit"])
+        kind = chance.choice(KINDS)
         store.add_keep_alive(
             KeepAliveEvent(
                 time=NOW + at, owner=OWNER, conversation=name, model="m", kind=kind, money=0.125
