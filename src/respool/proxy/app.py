@@ -374,7 +374,13 @@ def _gateways(
 ) -> CompressEndpoints:
     """The endpoints that gateways call, with a compactor of their own."""
     own = Compactor(
-        Decider(in_place(options.policy), store, shared_store=options.shared_store, adapt=in_place),
+        Decider(
+            in_place(options.policy),
+            store,
+            shared_store=options.shared_store,
+            adapt=in_place,
+            memory=options.memory,
+        ),
         BorrowedRecorder(store, listener),
         # A gateway sends the request itself: what it does with the answer is not seen.
         msgspec.structs.replace(options, holdout=HoldoutOptions()),
