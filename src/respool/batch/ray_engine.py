@@ -7,10 +7,12 @@ itself. A worker that dies has its unit done again by Ray.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -79,12 +81,15 @@ def run_on_ray(
     ray = _import_ray()
     # Ray says on standard output that a worker died; what stands there is the command's own.
     with contextlib.redirect_stdout(sys.stderr), _cluster(ray, jobs):
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.max_errored_blocks = -1
         rows = [{"number": at, "unit": pickle.dumps(unit)} for at, unit in enumerate(units)]
         parts = max(1, min(len(rows), _MAX_PARTITIONS))
         dataset = ray.data.from_items(rows, override_num_blocks=parts)
-        mapped = dataset.map(partial(_call, function), num_cpus=1, max_retries=_MAX_RETRIES)
+        with warnings.catch_warnings():  # the bound on retries has another name from 2.64 on
+            warnings.simplefilter("ignore")
+            mapped = dataset.map(partial(_call, function), num_cpus=1, max_retries=_MAX_RETRIES)
         for row in mapped.iter_rows():
             yield row["number"], pickle.loads(row["outcome"])  # noqa: S301 - of our own workers
