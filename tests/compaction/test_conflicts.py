@@ -209,13 +209,18 @@ CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
 }
 
 
+def needing(whole: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """An edit on a part that no offer touches needs each of these."""
+    return dict.fromkeys(whole, (999,))
+
+
 @pytest.mark.parametrize("case", CHOICES)
 def test_choice(case: str) -> None:
     offers, claimed, whole, taken = CHOICES[case]
     before = set(claimed), set(whole)
     assert (
         choose_compatible(
-            offers, edits={}, claimed=claimed, dependencies=whole, transcript=transcript()
+            offers, edits={}, claimed=claimed, dependents=needing(whole), transcript=transcript()
         )
         == taken
     )
@@ -227,7 +232,7 @@ def test_no_part_is_cut_twice_or_leaned_on_in_vain(case: str) -> None:
     offers, claimed, whole, _ = CHOICES[case]
     seen = transcript()
     taken = choose_compatible(
-        offers, edits={}, claimed=claimed, dependencies=whole, transcript=seen
+        offers, edits={}, claimed=claimed, dependents=needing(whole), transcript=seen
     )
     cut = [one for offer in taken for one in touched_parts(offer.edit, seen)]
     assert len(cut) == len(set(cut))
@@ -281,9 +286,7 @@ def test_what_outdoes_an_edit_in_force(case: str) -> None:
     claimed = {part for edit in edits.values() for part in touched_parts(edit, seen)}
     whole = {on: touched_parts(one.edit, seen) for one in standing for on in one.depends_on}
     assert (
-        choose_compatible(
-            [offer], edits=edits, claimed=claimed, dependencies=whole, transcript=seen
-        )
+        choose_compatible([offer], edits=edits, claimed=claimed, dependents=whole, transcript=seen)
         == [offer] * taken
     )
 
@@ -298,7 +301,7 @@ def test_reasoning_in_two_parts_gives_way_as_one() -> None:
             [drop(0, saved)],
             edits={0: MUTED.edit},
             claimed={0, 1},
-            dependencies=(),
+            dependents={},
             transcript=seen,
         )
         for saved in (20, 21)

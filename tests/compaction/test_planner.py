@@ -416,20 +416,24 @@ def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edi
     assert (one.start, one.value) == (0, pytest.approx(500 * 4))
 
 
-# case: the copy on which the offer depends, its first part, its worth, the parts it restores
-NEEDED: dict[str, tuple[tuple[int, ...], int, float, tuple[int, ...]]] = {
-    "what depends on it is restored": ((), 1, 600 * 4, (1,)),
-    "it stands in another copy, which would restore it": ((5,), 3, 1_000 * 4, ()),
+# case: the reason of the edit in force, that of the offer and the copies on which it depends, its
+# first part, its worth, the parts it restores
+NEEDED: dict[str, tuple[str, str, tuple[int, ...], int, float, tuple[int, ...]]] = {
+    "what depends on it is restored": ("trial", "trial", (), 1, 600 * 4, (1,)),
+    "also if it stands in another copy": ("contained", "contained", (5,), 1, 600 * 4, (1,)),
+    "also if that one is shown again": ("contained", "stale", (5,), 1, 600 * 4, (1,)),
+    "a read shown again is shown again once more": ("stale", "stale", (5,), 3, 1_000 * 4, ()),
+    "the later one was written over": ("stale", "stale", (), 1, 600 * 4, (1,)),
 }
 
 
 @pytest.mark.parametrize("case", NEEDED)
 def test_an_offer_on_a_part_that_an_edit_in_force_needs(case: str) -> None:
-    depends_on, start, value, freed = NEEDED[case]
+    before, reason, depends_on, start, value, freed = NEEDED[case]
     (one,) = price_offers(
-        [replace(cutting(3, 1_000), depends_on=depends_on)],
+        [replace(cutting(3, 1_000, reason), depends_on=depends_on)],
         history=history(3),
-        edits={1: cutting(1, 400).edit},
+        edits={1: cutting(1, 400, before).edit},
         dependents={3: {1}},
         risk=lambda _: 0.0,
         rates=PREFIX,

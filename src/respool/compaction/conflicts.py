@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import cast
 
-from ..edits import FOLDED, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace, touched_parts
+from ..edits import (
+    FOLDED,
+    STALE,
+    TIDIED,
+    DropExchange,
+    DropReasoning,
+    Edit,
+    Offer,
+    Replace,
+    touched_parts,
+)
 from ..transcript import ReadOnlyTranscript
 
 
@@ -18,15 +27,15 @@ def choose_compatible(
     *,
     edits: Mapping[int, Edit],
     claimed: Collection[int],
-    dependencies: Collection[int],
+    dependents: Mapping[int, Collection[int]],
     transcript: ReadOnlyTranscript,
     value: Callable[[Offer], float] = _saved_tokens,
 ) -> list[Offer]:
     """The offers to take: of several for one part, the one that is worth most.
 
     Edits in force stay, unless an offer for the same part saves more. `claimed` are the parts that
-    they touch, `dependencies` those that they need whole. An offer that depends on a part is taken
-    only while that part stays whole; a tidied part counts as whole.
+    they touch, `dependents` the parts of edits that need a part whole. An offer that depends on a
+    part is taken only while that part stays whole; a tidied part counts as whole.
     """
     taken: list[Offer] = []
     new: set[int] = set()
@@ -36,8 +45,9 @@ def choose_compatible(
         tidies = offer.edit.reason == TIDIED
         if any(p in new for p in parts):
             continue
-        frees = not (tidies or offer.depends_on) and _is_dependency(parts, dependencies)
-        if frees or (not tidies and any(p in needed for p in parts)):
+        if not tidies and (
+            any(p in needed for p in parts) or restored_parts(offer, parts, dependents, edits)
+        ):
             continue
         if not _saves_more(offer, edits, claimed, transcript):
             continue
@@ -52,12 +62,22 @@ def choose_compatible(
     return taken
 
 
-def _is_dependency(parts: Collection[int], dependencies: Collection[int]) -> bool:
-    """Return whether an edit in force on another part needs one of these whole."""
-    if not isinstance(dependencies, Mapping):
-        return any(part in dependencies for part in parts)
-    dependents = cast(Mapping[int, Collection[int]], dependencies)
-    return any(not set(parts).issuperset(dependents.get(part, ())) for part in parts)
+def restored_parts(
+    offer: Offer,
+    parts: Collection[int],
+    dependents: Mapping[int, Collection[int]],
+    edits: Mapping[int, Edit],
+) -> Collection[int]:
+    """The other parts whose edits in force need one of these whole: they would be restored.
+
+    A read that was shown again stays replaced if the later one is shown again as well.
+    """
+    if not dependents:
+        return ()
+    found = {one for part in parts for one in dependents.get(part, ())}.difference(parts)
+    if offer.edit.reason == STALE and offer.depends_on:
+        found = {one for one in found if one not in edits or edits[one].reason != STALE}
+    return found
 
 
 def _saves_more(

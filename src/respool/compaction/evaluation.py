@@ -57,7 +57,7 @@ def evaluate_arrivals(state: State, context: Context) -> None:
                 [offer for _, offer in made if _can_take_on_arrival(offer, state)],
                 edits=state.edits.by_part,
                 claimed=state.edits.claimed,
-                dependencies=state.edits.dependents(),
+                dependents=state.edits.dependents(),
                 transcript=state.transcript,
             )
             if not (is_still_cached(state, context, taken) or is_over_window(state, context)):

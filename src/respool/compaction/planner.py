@@ -34,7 +34,7 @@ from ..providers.bound_reasoning import (
     reasoning_value,
 )
 from ..transcript import ReadOnlyTranscript, Unit
-from .conflicts import choose_compatible
+from .conflicts import choose_compatible, restored_parts
 from .context import BoundaryTerms, Context, refetch_cost, token_cost
 from .state import State, WaitingOffers
 from .window import is_over_window
@@ -136,7 +136,7 @@ class Planner:
             [offer for offer in fresh if self._can_break_prefix(offer)],
             edits=self._edits.by_part,
             claimed=self._edits.claimed,
-            dependencies=self._edits.dependents(),
+            dependents=self._edits.dependents(),
             transcript=self._state.transcript,
         )
 
@@ -190,7 +190,7 @@ class Planner:
             [one.offer for one in found],
             edits=self._edits.by_part,
             claimed=self._edits.claimed,
-            dependencies=(),
+            dependents={},
             transcript=self._state.transcript,
             value=lambda offer: worth[id(offer)],
         )
@@ -357,16 +357,13 @@ def price_without_risk(
     """The same if nothing were ever missed.
 
     The savings of edits in force on the same parts count already. The savings of edits that depend
-    on these parts are lost: they are restored when what they refer to goes. An offer that depends
-    on a copy itself frees none: if that copy goes, its part is restored.
+    on these parts are lost: they are restored when what they refer to goes.
     """
     cost = token_cost(rates, terms)
     found: list[PricedOffer] = []
     for offer in offers:
         parts = _parts_of_offer(offer, history)
-        freed: Collection[int] = ()
-        if dependents and not offer.depends_on:
-            freed = {one for part in parts for one in dependents.get(part, ())}.difference(parts)
+        freed = restored_parts(offer, parts, dependents, edits)
         more = offer.saved - sum([edits[one].saved for one in (*parts, *freed) if one in edits])
         value = gain = more * cost if more > 0 and parts else 0.0
         if more > 0 and is_mandatory(offer):
