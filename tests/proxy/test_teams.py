@@ -19,6 +19,7 @@ import pytest
 
 from respool import Policy
 from respool.errors import PolicyError
+from respool.forecast import text_blocks
 from respool.markers import reference
 from respool.proxy.access import Gate
 from respool.proxy.asgi import ProxyError, Request
@@ -637,12 +638,14 @@ def _work(task: Callable[[], object]) -> Counter[tuple[str, ...]]:
 
 @pytest.mark.parametrize(("preset", "seed"), [("safe", 10), ("lean", 20), ("tight", 30)])
 def test_a_request_costs_the_same_work_whether_another_team_has_sent_it_or_not(
-    tmp_path: Path, preset: str, seed: int
+    tmp_path: Path, preset: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Memo, caches of texts and the store: none of them is faster for what others have sent.
 
-    No other test of this process sends these bodies, so the unknown one comes first.
+    No other test of this process sends these bodies, so the unknown one comes first. The cache of
+    blocks is a new one: what other tests left in it would be evicted in one trial or the other.
     """
+    monkeypatch.setattr(text_blocks, "_BLOCKS", text_blocks._BlockCache())  # pyright: ignore[reportPrivateUsage]
 
     def trial(name: str, *, is_known: bool, at: int = 0) -> Counter[tuple[str, ...]]:
         store = SQLiteStore(tmp_path / f"{name}.db")
