@@ -3,9 +3,10 @@
     python -m bench.accelerator [--corpus FOLDER] [--times N]
 
 CPU time, the best of several, taken in turns in one process. Cold: no memo, and every token counted
-exactly, over one exact count of the body. Warm: one message later, over decoding and encoding the
-body once. The bodies are the one of bench/test_core.py, and the last requests of recorded sessions
-of Claude Code and Codex.
+exactly, over one exact count of the body; the median of the last three requests. Warm: one exchange
+later, the median of the last nine, over decoding and encoding the body once. An evaluation, which
+comes every twenty requests or more, takes longer. The bodies are the one of bench/test_core.py, and
+recorded sessions of Claude Code and Codex.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import gzip
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
 
 import respool
 from bench.projections import CORPUS
-from bench.test_core import body_of
+from bench.test_core import WARM_REQUESTS, body_of, growing_bodies, warm_seconds
 from respool.accelerator import VARIABLE, accelerator
 from respool.tokens import ExactCounter
 from tests.corpus.sessions import History, read
@@ -37,17 +40,15 @@ SESSIONS = (
 EXACT = respool.Policy(counter="o200k")
 
 
-def bodies(corpus: Path) -> Iterator[tuple[str, str, bytes, bytes]]:
-    """Name, format, the request before the last, and the last one."""
-    whole = json.loads(body_of("anthropic"))
-    before = {**whole, "messages": whole["messages"][:-2]}
-    yield "bench body", "anthropic", msgspec.json.encode(before), msgspec.json.encode(whole)
+def bodies(corpus: Path) -> Iterator[tuple[str, str, list[bytes]]]:
+    """Name, format, and the last requests of a conversation."""
+    yield "bench body", "anthropic", growing_bodies(body_of("anthropic"), "anthropic")
     for name, number in SESSIONS:
         path = corpus / f"{name}.jsonl.gz"
         if path.is_file():
             history = longest_history(path, number)
-            *_, earlier, last = history.bodies()
-            yield f"{name.replace('__entireio+', ' ')} {number}", history.format, earlier, last
+            last = deque(history.bodies(), WARM_REQUESTS + 1)
+            yield f"{name.replace('__entireio+', ' ')} {number}", history.format, [*last]
 
 
 def longest_history(path: Path, number: int) -> History:
@@ -72,8 +73,9 @@ def seconds(run: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def measure(format: str, before: bytes, body: bytes, times: int) -> dict[str, float]:
+def measure(format: str, requests: list[bytes], times: int) -> dict[str, float]:
     """The best of each, in turns."""
+    body = requests[-1]
     text, count = body.decode(), ExactCounter().count
     best: dict[str, float] = {}
 
@@ -85,10 +87,12 @@ def measure(format: str, before: bytes, body: bytes, times: int) -> dict[str, fl
         note("codec", seconds(lambda: msgspec.json.encode(msgspec.json.decode(body))))
         for name, is_used in (("reference", False), ("accelerator", True)):
             choose(is_used)
-            note(f"cold, {name}", seconds(lambda: compact(body, format, None)))
-            memo = respool.Memo()
-            compact(before, format, memo)
-            note(f"warm, {name}", seconds(lambda: compact(body, format, memo)))  # noqa: B023 - run at once
+            for at, one in enumerate(requests[-3:]):
+                note(f"cold, {name} {at}", seconds(lambda: compact(one, format, None)))  # noqa: B023 - run at once
+            warm, _ = warm_seconds(requests, lambda one, memo: compact(one, format, memo), rounds=1)
+            note(f"warm, {name}", warm)
+    for name in ("reference", "accelerator"):
+        best[f"cold, {name}"] = median(best[f"cold, {name} {at}"] for at in range(3))
     return best
 
 
@@ -109,11 +113,11 @@ def main() -> None:
         raise SystemExit(f"no accelerator: {status.detail}; make native builds one")
     print("| body | KB | cold | with the accelerator | warm | with the accelerator |")
     print("|---|---|---|---|---|---|")
-    for name, format, before, body in bodies(asked.corpus):
-        best = measure(format, before, body, asked.times)
+    for name, format, requests in bodies(asked.corpus):
+        best = measure(format, requests, asked.times)
         cold, fast = (best[f"cold, {one}"] / best["count"] for one in ("reference", "accelerator"))
         warm, quick = (best[f"warm, {one}"] / best["codec"] for one in ("reference", "accelerator"))
-        size = f"{len(body) / 1e3:.0f}"
+        size = f"{len(requests[-1]) / 1e3:.0f}"
         print(
             f"| {name} | {size} | {cold:.1f} | {fast:.1f} | {warm:.2f} | {quick:.2f} |", flush=True
         )
