@@ -28,6 +28,7 @@ from respool.mcp_server.server import (
     parse_reference,
 )
 from respool.store import RecordedEdit, SQLiteStore
+from respool.store.reader import LocalReader
 from respool.tools.identity import is_expand_tool
 from tests.late import late
 from tests.proxy.sockets import ask as over_the_port
@@ -338,7 +339,7 @@ def fetched(folder: Path, originals: Any, marker: str) -> str:
 
     store = SQLiteStore(folder / "respool.db")
     store.keep(OWNER, "c1", dict(originals))
-    answer = answer_expand(store, {"ref": marker})
+    answer = answer_expand(LocalReader(store), {"ref": marker})
     store.close()
     assert answer.remark == ""
     return answer.text

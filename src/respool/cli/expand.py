@@ -16,8 +16,10 @@ from .console import CommandError, escape_unprintable, is_terminal
 from .options import (
     STANDARD_STREAM,
     display_name,
-    open_existing_store,
+    open_reader,
     read_input,
+    remote_option,
+    resolve_store_location,
     store_option,
     write_bytes,
 )
@@ -39,8 +41,15 @@ _LAST_LINE = 10**9
     help="Look in the file that respool compact --originals wrote, in place of the store.",
 )
 @store_option
+@remote_option
 def expand(
-    ref: str, lines: str | None, pattern: str | None, originals: str | None, store_file: str | None
+    ref: str,
+    *,
+    lines: str | None,
+    pattern: str | None,
+    originals: str | None,
+    store_file: str | None,
+    url: str | None,
 ) -> None:
     """Write the original behind a marker's REF, exactly as it was.
 
@@ -55,9 +64,12 @@ def expand(
             "are enough if no other begins so."
         )
     wanted = None if lines is None else _parse_lines(lines)
-    text = (
-        _load_from_store(ref, store_file) if originals is None else _load_from_file(ref, originals)
-    )
+    if url is not None and originals is not None:
+        raise CommandError("--url asks a proxy and --originals reads a file: give one of them.")
+    if originals is None:
+        text = _load_from_store(ref, store_file, url)
+    else:
+        text = _load_from_file(ref, originals)
     text = _select(ref, text, wanted, pattern)
     if is_terminal():  # a tool's output must not control the terminal
         click.echo(escape_unprintable(text), nl=not text.endswith("\n"))
@@ -65,19 +77,20 @@ def expand(
         write_bytes(STANDARD_STREAM, text.encode("utf-8", "surrogatepass"))
 
 
-def _load_from_store(ref: str, store_file: str | None) -> str:
-    """Load an original from the store."""
+def _load_from_store(ref: str, store_file: str | None, url: str | None) -> str:
+    """Load an original from the store, or through a proxy."""
     from ..store import resolve_name  # lazily: most commands need no store
 
-    with open_existing_store(store_file) as store:
-        ref = resolve_name(store, "reference", ref)
-        text = store.original(ref, None)
-        if text is None:
-            raise CommandError(
-                f"No original is kept under {ref} in {store.location}. "
-                "It was never there, is too old, or was forgotten."
-            )
-        return text
+    with open_reader(store_file, None, url) as reader:
+        ref = resolve_name(reader, "reference", ref)
+        text = reader.original(ref)
+    if text is None:
+        where = f"in {resolve_store_location(store_file)}" if url is None else "there"
+        raise CommandError(
+            f"No original is kept under {ref} {where}. "
+            "It was never there, is too old, or was forgotten."
+        )
+    return text
 
 
 def _load_from_file(ref: str, file: str) -> str:

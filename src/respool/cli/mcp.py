@@ -9,7 +9,7 @@ import click
 
 from ..plugins import installed_version
 from .console import missing_package
-from .options import as_team, open_store_lazily, store_option, team_option
+from .options import open_reader, remote_option, store_option, team_option
 
 _TERMINAL_HINT = (
     "respool: This waits for an agent to speak to it, which would start it itself; Ctrl-C ends it."
@@ -19,12 +19,15 @@ _TERMINAL_HINT = (
 @click.command()
 @store_option
 @team_option
+@remote_option
 @click.option(
     "--expand-only",
     is_flag=True,
     help="Offer respool_expand alone, without search and history.",
 )
-def mcp(store_file: str | None, team_name: str | None, *, expand_only: bool) -> None:
+def mcp(
+    store_file: str | None, team_name: str | None, url: str | None, *, expand_only: bool
+) -> None:
     """Let an agent expand and find originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
@@ -39,7 +42,7 @@ def mcp(store_file: str | None, team_name: str | None, *, expand_only: bool) -> 
     # It only reads the store, and a thread blocked on standard input would delay a normal exit.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with open_store_lazily(store_file) as store:
-            serve_stdio(as_team(store, team_name), installed_version(), expand_only=expand_only)
+        with open_reader(store_file, team_name, url, may_be_missing=True) as reader:
+            serve_stdio(reader, installed_version(), expand_only=expand_only)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -19,7 +19,7 @@ import click
 
 import respool
 
-from ..config import PREFIX, apply_preset
+from ..config import PREFIX, TOKEN, apply_preset
 from ..errors import PassedThrough, PolicyError, UnreadableRequest, reject_unknown_keys
 from ..policy import NAMES, PRESETS
 from ..regex import lazy_compile
@@ -29,6 +29,7 @@ from .console import CommandError, missing_package
 if TYPE_CHECKING:
     from ..store import SQLStore, StoreLocation
     from ..store.owned import OwnedStore
+    from ..store.reader import StoreReader
 
 STANDARD_STREAM = "-"  # stands for standard input or output
 _TRANSCRIPT_HINT = "If this is an agent's transcript: respool replay and respool loops read those."
@@ -308,6 +309,39 @@ def as_team(store: SQLStore, name: str | None) -> SQLStore | OwnedStore:
     from ..store.owned import OwnedStore  # lazily: few commands are asked for one team
 
     return OwnedStore(store, store.teams.get(name).owner)
+
+
+remote_option = click.option(
+    "--url",
+    metavar="URL",
+    help="Ask the proxy at this address, in place of a store here. The team's token, or the "
+    "administrator's, is taken from RESPOOL_TOKEN.",
+)
+
+
+@contextlib.contextmanager
+def open_reader(
+    store_file: str | None, team_name: str | None, url: str | None, *, may_be_missing: bool = False
+) -> Generator[StoreReader]:
+    """Open the store to read it, as a team sees it, or reach it through a proxy."""
+    if url is not None:
+        yield _remote_reader(store_file, team_name, url)
+        return
+    from ..store.reader import LocalReader  # lazily: most commands need no store
+
+    opened = open_store_lazily if may_be_missing else open_existing_store
+    with opened(store_file) as store:
+        yield LocalReader(as_team(store, team_name))
+
+
+def _remote_reader(store_file: str | None, team_name: str | None, url: str) -> StoreReader:
+    if store_file is not None:
+        raise CommandError("--url asks a proxy and --store opens a store: give one of them.")
+    if team_name is not None:
+        raise CommandError("--team is not for --url: there the token says which team asks.")
+    from ..store.remote import RemoteReader  # lazily: few commands ask a proxy
+
+    return RemoteReader(url, os.environ.get(TOKEN))
 
 
 keep_alive_option = click.option(

@@ -9,9 +9,9 @@ import click
 
 from .console import escape_unprintable
 from .options import (
-    as_team,
     json_option,
-    open_existing_store,
+    open_reader,
+    remote_option,
     store_option,
     team_option,
     to_json,
@@ -41,6 +41,7 @@ EXIT_NOTHING_FOUND = 1
 @team_option
 @json_option
 @store_option
+@remote_option
 def search(
     *,
     pattern: str,
@@ -49,6 +50,7 @@ def search(
     team_name: str | None,
     as_json: bool,
     store_file: str | None,
+    url: str | None,
 ) -> None:
     """List the originals that have all words of PATTERN, with their references.
 
@@ -57,11 +59,10 @@ def search(
     """
     from ..store import resolve_name  # lazily: most commands need no store
 
-    with open_existing_store(store_file) as whole:
-        store = as_team(whole, team_name)
+    with open_reader(store_file, team_name, url) as reader:
         if conversation is not None:
-            conversation = resolve_name(store, "conversation", conversation)
-        result = store.search(pattern, None, conversation=conversation, limit=limit)
+            conversation = resolve_name(reader, "conversation", conversation)
+        result = reader.search(pattern, conversation=conversation, limit=limit)
     if result.note:
         click.echo(f"respool: {result.note}.", err=True)
     if as_json:

@@ -1,4 +1,4 @@
-"""MCP server with tools that read the store, or a transcript, and change nothing."""
+"""MCP server with tools that read a store, here or behind a proxy, or a transcript."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from ..store import (
     RecordedEdit,
     RequestRecord,
     SearchHit,
-    Store,
     UnclearName,
     UnsearchablePattern,
     resolve_name,
 )
-from ..store.owned import OwnedStore
+from ..store.reader import StoreReader
 from ..store.savings import state_record
 
 if TYPE_CHECKING:
@@ -162,10 +161,10 @@ _MAX_LISTED_LINES: Final = 40  # max line numbers listed in a note
 _NARROW_HINT: Final = "For less of it, give lines or a pattern."
 
 
-def answer_expand(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_expand(store: StoreReader, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_expand`: the original behind a marker."""
     ref = parse_reference(arguments)
-    text = store.original(ref, None)
+    text = store.original(ref)
     if text is None:
         raise ToolCallError(
             f"No original is kept under {ref}: it was never there, is too old, or was forgotten. "
@@ -231,7 +230,7 @@ _DEFAULT_REQUESTS: Final = 20
 _MAX_ROWS: Final = 500  # max conversations or requests in one answer
 
 
-def answer_history(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_history(store: StoreReader, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_history`: recent conversations, or the last requests of one."""
     name, skip = parse_text(arguments, "conversation"), parse_number(arguments, "skip", 0, 0)
     limit = min(
@@ -243,8 +242,8 @@ def answer_history(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> T
     return _list_requests(store, _resolve_name(store, name), limit, skip)
 
 
-def _list_conversations(store: Store | OwnedStore, limit: int, skip: int) -> ToolAnswer:
-    found = store.conversations(None, limit=limit)
+def _list_conversations(store: StoreReader, limit: int, skip: int) -> ToolAnswer:
+    found = store.conversations(limit)
     if not found:
         return ToolAnswer("", "No conversation is recorded yet.")
     text = "".join(f"{_conversation_line(one)}\n" for one in found)
@@ -252,7 +251,7 @@ def _list_conversations(store: Store | OwnedStore, limit: int, skip: int) -> Too
     return paginate(text, skip, remark)
 
 
-def _resolve_name(store: Store | OwnedStore, name: str) -> str:
+def _resolve_name(store: StoreReader, name: str) -> str:
     """The conversation that a name means; a unique beginning is enough.
 
     A reference must be whole: a server that only expands must not let an agent find those of other
@@ -263,22 +262,23 @@ def _resolve_name(store: Store | OwnedStore, name: str) -> str:
             return resolve_name(store, "conversation", name)
         except UnclearName as error:
             raise ToolCallError(str(error)) from None
-    found = store.conversations(None, limit=1)
+    found = store.conversations(1)
     if not found:
         raise ToolCallError("No conversation is recorded yet.")
     return found[0].name
 
 
-def _list_requests(store: Store | OwnedStore, name: str, limit: int, skip: int) -> ToolAnswer:
-    every = store.requests(name, None, limit=100_000)
-    if not every:
+def _list_requests(store: StoreReader, name: str, limit: int, skip: int) -> ToolAnswer:
+    found = store.recent_requests(name, limit)
+    if not found.latest:
         raise ToolCallError(
             f"No request of a conversation {name!r:.60} is recorded. Ask without `conversation` "
             "for those that are."
         )
-    shown = every[-limit:]
-    text = "".join(f"{line}\n" for one in shown for line in _request_lines(store, one))
-    remark = f"These are the last {len(shown):,} of {len(every):,} requests, in their order."
+    text = "".join(f"{line}\n" for one in found.latest for line in _request_lines(one))
+    remark = (
+        f"These are the last {len(found.latest):,} of {found.count:,} requests, in their order."
+    )
     return paginate(text, skip, remark)
 
 
@@ -292,7 +292,7 @@ def _conversation_line(conversation: ConversationSummary) -> str:
     )
 
 
-def _request_lines(store: Store | OwnedStore, record: RequestRecord) -> Iterator[str]:
+def _request_lines(record: RequestRecord) -> Iterator[str]:
     """Lines of a request: one for itself, one for each edit."""
     fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
     broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
@@ -303,7 +303,7 @@ def _request_lines(store: Store | OwnedStore, record: RequestRecord) -> Iterator
         f"{stated.tokens_before:,} tokens, "
         f"{stated.saved:,} saved{broke}{fallback}{error}"
     )
-    yield from (_edit_line(edit) for edit in store.edits(record.id, None) or ())
+    yield from (_edit_line(edit) for edit in record.edits)
 
 
 def _edit_line(edit: RecordedEdit) -> str:
@@ -318,7 +318,7 @@ def _format_time(time: float) -> str:
 _DEFAULT_HITS: Final = 10
 
 
-def answer_search(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_search(store: StoreReader, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_search`: originals that have all words of a pattern."""
     pattern, name = parse_text(arguments, "pattern"), parse_text(arguments, "conversation")
     if pattern is None:
@@ -327,7 +327,7 @@ def answer_search(store: Store | OwnedStore, arguments: Mapping[str, Any]) -> To
     limit = min(_MAX_ROWS, parse_number(arguments, "limit", _DEFAULT_HITS, 1))
     conversation = None if name is None else _resolve_name(store, name)
     try:
-        found = store.search(pattern, None, conversation=conversation, limit=limit)
+        found = store.search(pattern, conversation=conversation, limit=limit)
     except UnsearchablePattern as error:
         raise ToolCallError(str(error)) from None
     if not found.hits:
@@ -352,7 +352,7 @@ _MAX_BRIEF_TOKENS: Final = 10_000
 _NO_TRANSCRIPT: Final = "No transcript of an agent that works in this folder is found"
 
 
-def answer_brief(_store: Store | OwnedStore, arguments: Mapping[str, Any]) -> ToolAnswer:
+def answer_brief(_store: StoreReader, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Answer `respool_brief`: what the agent of a conversation in this folder did."""
     session = parse_text(arguments, "session")
     tokens = parse_number(arguments, "tokens", _DEFAULT_BRIEF_TOKENS, 50)
@@ -445,7 +445,7 @@ _HANDLERS: Final = {
 
 
 def _tool(name: str, title: str, input: Mapping[str, Any], description: str) -> Tool:
-    """A read-only tool of the local store, in the names of the wire: both versions know them."""
+    """A read-only tool of the store, in the names of the wire: both versions know them."""
     hints = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True}
     annotations = {"title": title, **hints, "openWorldHint": False}
     return Tool.model_validate(
@@ -491,7 +491,7 @@ TOOL_DEFINITIONS: Final = (
 )
 
 
-def serve_stdio(store: Store | OwnedStore, version: str, *, expand_only: bool = False) -> None:
+def serve_stdio(store: StoreReader, version: str, *, expand_only: bool = False) -> None:
     """Serve over standard input and output until it closes."""
     asyncio.run(_serve(build_server(store, version, expand_only=expand_only)))
 
@@ -501,9 +501,7 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(reading, writing, server.create_initialization_options())
 
 
-def build_server(
-    store: Store | OwnedStore, version: str, *, expand_only: bool = False
-) -> Server[Any]:
+def build_server(store: StoreReader, version: str, *, expand_only: bool = False) -> Server[Any]:
     """Build a server whose tools read this store as its owner."""
     offered = [one for one in TOOL_DEFINITIONS if one.name == EXPAND_TOOL or not expand_only]
     handlers = {one.name: _HANDLERS[one.name] for one in offered}
@@ -548,8 +546,8 @@ def _build_older_server(
 
 
 def _call_tool(
-    handler: Callable[[Store | OwnedStore, Mapping[str, Any]], ToolAnswer],
-    store: Store | OwnedStore,
+    handler: Callable[[StoreReader, Mapping[str, Any]], ToolAnswer],
+    store: StoreReader,
     arguments: Mapping[str, Any],
 ) -> CallToolResult:
     """Call a tool; an error becomes a sentence for the model."""

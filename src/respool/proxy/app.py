@@ -18,8 +18,8 @@ import msgspec
 from ..dashboard.http_api import VISITOR, Dashboard
 from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyControl, ProxyStatus
 from ..plugins import installed_version
-from ..store import KeepAliveEvent, Retention, SQLStore, Store, StoreUnavailable, open_store
-from .access import GRANT, Gate, grant_in, refuse_over_quota
+from ..store import KeepAliveEvent, Retention, SQLStore, StoreUnavailable, open_store
+from .access import GRANT, Gate, refuse_over_quota
 from .asgi import (
     ProxyError,
     Receive,
@@ -34,11 +34,9 @@ from .asgi import (
     wants_websocket,
 )
 from .auth import (
-    ANONYMOUS,
     Admission,
     admission_of,
     may_send_cookies,
-    owner_of,
     refuse_misplaced_token,
     refuse_web_page,
     require_same_site,
@@ -69,6 +67,7 @@ from .recorder import Recorder, RecordListener
 from .response import UpstreamClosed
 from .router import Route, route_of, select_upstream
 from .server_options import CompactionOptions, HoldoutOptions, ServerOptions, Upstream, validated
+from .store_endpoints import StoreEndpoints
 from .team_policies import TeamPolicies
 from .tracing import span_exporter
 
@@ -77,7 +76,6 @@ Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
 METRICS: Final = "/metrics"
-ORIGINALS: Final = "/respool/originals/"
 # Browsers and crawlers ask for these by themselves; there are none.
 BROWSER_FILES: Final = (
     "/favicon.ico",
@@ -90,11 +88,6 @@ _TEAM_PAGES: Final = frozenset({"/", "/respool", COMPRESS, GUARDRAIL, *BROWSER_F
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
 _JSON: Final = (b"content-type", b"application/json")
-# The output of a tool may be hostile HTML: browsers must show it as text.
-_AS_TEXT: Final = (
-    (b"content-type", b"text/plain; charset=utf-8"),
-    (b"content-security-policy", b"default-src 'none'; sandbox"),
-)
 _log = logging.getLogger(__name__)
 
 
@@ -347,7 +340,7 @@ def build_app(
         **gateways.routes,
         HEALTH: health,
         METRICS: MetricsEndpoint(metrics, health),
-        ORIGINALS: OriginalsEndpoint(store, store.provisional_salt),
+        **StoreEndpoints(store, store.provisional_salt).routes,
     }
 
     others = [log] if log is not log_nothing else []
@@ -555,36 +548,3 @@ class MetricsEndpoint:
     def _render(self) -> str:
         self._metrics.set(STORE_USABLE, float(self._health.check().store == "ok"))
         return self._metrics.render()
-
-
-class OriginalsEndpoint:
-    """Answers with the original behind a reference, for the API key or the team that had it."""
-
-    def __init__(self, store: Store, salt: Callable[[], bytes]) -> None:
-        self._store = store
-        self._salt = salt
-
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Answer with the text that the path's reference leads to."""
-        if scope["method"] not in ("GET", "HEAD"):
-            raise ProxyError(405, "method", "originals can only be read.")
-        team = grant_in(scope).team
-        owner = owner_of(scope["headers"], scope["query_string"], self._salt())
-        owner = owner if team is None else team.owner
-        if owner == ANONYMOUS:
-            raise ProxyError(
-                401, "key", "an original is given to the API key whose request had it."
-            )
-        ref = scope["path"].removeprefix(ORIGINALS)
-        try:
-            text = await asyncio.to_thread(self._store.original, ref, owner)
-        except StoreUnavailable as error:
-            raise ProxyError(
-                503, "store", f"the store cannot be read now ({error.reason})."
-            ) from None
-        if text is None:  # malformed, unknown or another owner's: the answer is the same
-            whose = "key" if team is None else "team"
-            raise ProxyError(
-                404, "unknown", f"no original of this {whose} is kept under that reference."
-            )
-        await send_response(send, 200, text.encode("utf-8", "surrogatepass"), *_AS_TEXT)
