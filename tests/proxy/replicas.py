@@ -250,6 +250,10 @@ class Replica:
         self._environment = {**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": store}
         self._process: subprocess.Popen[bytes] | None = None
 
+    def set(self, variable: str, value: str) -> None:
+        """Set a variable of its environment."""
+        self._environment[variable] = value
+
     def start(self) -> Replica:
         """Start it, and wait until it is ready."""
         self._process = subprocess.Popen(
