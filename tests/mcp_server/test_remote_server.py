@@ -97,11 +97,10 @@ async def said(client: Any, tool: str, **asked: Any) -> tuple[str, bool]:
 async def recorded(client: Any) -> None:
     """Wait until both requests of the agent's team are written."""
     for _ in range(100):
-        listed, _ = await said(client, HISTORY)
-        if "  2 requests  " in listed:
+        if "  2 requests  " in (await said(client, HISTORY))[0]:
             return
         await asyncio.sleep(0.1)
-    raise AssertionError(listed)
+    raise AssertionError("the requests were not recorded")
 
 
 @pytest.fixture
