@@ -90,7 +90,7 @@ def test_a_long_session_is_compacted_and_ends_well(name: str, tmp_path: Path):
     format: Any = DRIVEN[name].format
     came = driven(name, tmp_path, *EARLY)
     holds(came, format)
-    assert came.records[-1].epochs >= 3
+    assert came.records[-1].epochs >= 2
     assert markers(came.main[-1].body) >= 5
     assert came.records[-1].tokens_after < 0.7 * came.records[-1].tokens_before
     assert extends(came, format) >= 5

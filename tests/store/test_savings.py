@@ -120,6 +120,24 @@ def scripted(now: float) -> list[RequestRecord]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("money", "tokens", "said"),
+    [
+        (1.5, 100, "saved $1.50, 25 % of a bill of $6.00; 100 of 500 tokens (20 %)"),
+        (-1.5, 100, "cost $1.50 more, 25 % of a bill of $6.00, and saved 100 of 500 tokens (20 %)"),
+        (1.5, -100, "saved $1.50, 25 % of a bill of $6.00, and added 100 to 500 tokens (20 %)"),
+        (
+            -1.5,
+            -100,
+            "cost $1.50 more, 25 % of a bill of $6.00, and added 100 to 500 tokens (20 %)",
+        ),
+    ],
+)
+def test_money_and_tokens_may_go_apart(money: float, tokens: int, said: str) -> None:
+    saving = Saving(requests=1, money=money, bill=6.0, tokens=tokens, tokens_before=500)
+    assert state_saving(saving) == said
+
+
 def test_every_face_states_the_same_saving(tmp_path: Path) -> None:
     """End of a run, stats, status, status line, dashboard: its overview and its requests."""
     path, now = tmp_path / "respool.db", time.time()

@@ -220,8 +220,10 @@ def state_saving(saving: Saving) -> str:
     if not saving.is_priced:
         return f"{verb} {tokens}"
     share = _money_share(saving) or "0 %"
-    bill = f", {share} of a bill of {format_dollars(saving.bill)}"
-    return f"{_money_words(saving)}{bill}; {tokens}"
+    money = f"{_money_words(saving)}, {share} of a bill of {format_dollars(saving.bill)}"
+    verb = verb.removeprefix("would have ")
+    is_saved = (saving.would_money if saving.is_only_observed else saving.money) >= 0
+    return f"{money}; {tokens}" if is_saved and verb == "saved" else f"{money}, and {verb} {tokens}"
 
 
 _TOKENS = " tokens"
