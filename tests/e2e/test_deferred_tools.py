@@ -20,7 +20,7 @@ from tests.transcripts.upstream import Answer
 pytestmark = pytest.mark.e2e
 
 NAME = "mcp__respool__respool_expand"
-LOADED_AT = 8  # the call of the model's that loads its definition
+LOADED_AT = 11  # the call of the model's that loads its definition
 
 
 def fetch_tools(body: dict[str, Any]) -> list[str | None]:
