@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 
 from msgspec import Struct
 
-from ..errors import RespoolError
+from ..errors import RespoolError, describe_missing_package
 from ..regex import lazy_compile
 
 _SCHEME = lazy_compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: not a drive
@@ -34,10 +34,7 @@ class StorageError(RespoolError):
 
 def missing_package(what: str, error: ImportError, extras: str = "batch") -> StorageError:
     """Error for a package that is not installed."""
-    return StorageError(
-        f"{what} needs {error.name}, which is not installed: "
-        f"pip install '.[{extras}]' in a clone of respool's repository."
-    )
+    return StorageError(describe_missing_package(what, error, extras))
 
 
 class FoundFile(Struct, frozen=True):
@@ -90,10 +87,7 @@ def _filesystem(address: str) -> tuple[Any, str]:
         raise missing_package(address, error) from None
     try:
         return core.url_to_fs(address)
-    except (
-        ImportError,
-        ValueError,
-    ) as error:  # which name the package, or the schemes there are
+    except (ImportError, ValueError) as error:  # it names the package, or the schemes there are
         raise StorageError(f"{address}: {error}.") from None
 
 

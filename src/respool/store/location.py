@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ..config import STORE
-from ..errors import PolicyError
+from ..errors import PolicyError, describe_missing_package
 
 if TYPE_CHECKING:
     from .retention import Retention
@@ -104,6 +104,6 @@ def open_store(
     except ImportError as error:
         from .base import StoreUnavailable  # lazily: it needs this module
 
-        said = f"{error.name or error} is not installed; the extra postgres of respool has it"
+        said = describe_missing_package("PostgreSQL", error, "postgres").rstrip(".")
         raise StoreUnavailable(location, "failing", said) from None
     return PostgresStore(location, retention=retention, create=create, wait=wait)
