@@ -338,7 +338,7 @@ class TestProcessesThatDie:
         out = tmp_path / "out"
         summary = ran(source, options(out), jobs=2, block=200_000, note=told.append)
         (entry,) = rejects(out)
-        assert entry["reason"] == ("the process at it was killed, as happens when memory runs out")
+        assert entry["reason"] == ("its process was killed, as happens when memory runs out")
         others = records(tmp_path / "whole")
         assert [one for one in others if one not in records(out)] != []
         assert len(records(out)) == len(others) - 1 == summary.figures.records

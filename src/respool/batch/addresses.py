@@ -1,7 +1,7 @@
 """Files by path or by address: `s3://bucket/logs/a.jsonl` and other schemes go through fsspec.
 
-A plain path needs no package beside Python's own. An object in object storage appears when it is
-complete; any other file is written under another name first.
+Plain paths need no other package. An object in object storage appears when it is complete; any
+other file is first written under a temporary name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def missing_package(what: str, error: ImportError, extras: str = "batch") -> Sto
 
 
 class FoundFile(Struct, frozen=True):
-    """A file, its size, and what changes when it does: a time or a tag."""
+    """A file, its size, and its edition: a time or a tag that changes with it."""
 
     address: str
     size: int
@@ -141,7 +141,7 @@ def find_files(address: str) -> Iterator[FoundFile]:
 
 @contextmanager
 def write_stream(address: str) -> Generator[IO[bytes]]:
-    """Write a file that is whole or not there, however the writing ends."""
+    """Write a file that appears only when it is complete."""
     if not is_remote(address):
         with _write_locally(Path(address)) as stream:
             yield stream
