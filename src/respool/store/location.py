@@ -1,4 +1,4 @@
-"""Where a store is: a file on this machine, or a PostgreSQL database."""
+"""Location of a store: a file on this machine, or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEMES = ("postgresql://", "postgres://")
 
 
 class ServerAddress(Struct, frozen=True):
-    """The URL of a PostgreSQL database, which is never shown as a whole.
+    """The URL of a PostgreSQL database, shown without password and parameters.
 
     >>> ServerAddress("postgresql://team:secret@db.example:5433/respool?sslmode=require")
     postgresql://team@db.example:5433/respool
@@ -46,7 +46,7 @@ StoreLocation = Path | ServerAddress
 
 
 def parse_location(text: str) -> StoreLocation:
-    """The store that a person names: a file's path, or a PostgreSQL URL."""
+    """The location in an option: the path of a file, or a PostgreSQL URL."""
     if text.startswith(_SCHEMES):
         return ServerAddress(text)
     return Path(text)
