@@ -169,7 +169,7 @@ class Dashboard:
         return {f"{API}mode": switch, f"{API}pin": partial(self._pin, owner=owner)}
 
     def _queries_for(self, scope: Scope, query: Query) -> DashboardQueries:
-        """The queries that a visitor may ask: a team's own, or those that it chooses."""
+        """The queries for a visitor: a team's own; for the administrator those of a chosen team."""
         team: Team | None = scope.get(VISITOR)
         is_visitor = team is not None
         if team is None:
@@ -258,7 +258,7 @@ class Dashboard:
     async def _run_query(
         self, scope: Scope, query: Query, ask: Callable[[DashboardQueries], bytes]
     ) -> bytes:
-        """Ask the queries that a visitor may ask, off the event loop, limited in number."""
+        """Ask the queries for a visitor, off the event loop, with a limited number at once."""
 
         def run() -> bytes:
             return ask(self._queries_for(scope, query))

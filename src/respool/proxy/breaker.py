@@ -133,7 +133,7 @@ class CircuitBreaker:
 
 
 class TeamBreakers:
-    """A circuit breaker for each team: what fails for one says nothing about another's requests."""
+    """A circuit breaker for each team, so that failures of one do not pause the others."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -152,6 +152,6 @@ class TeamBreakers:
             return found
 
     def states(self) -> list[BreakerState]:
-        """The state of each."""
+        """The states of all."""
         with self._lock:
             return [one.state() for one in self._known.values()]

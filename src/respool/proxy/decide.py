@@ -89,7 +89,7 @@ class Decider:
         self._guard = StoreGuard(store)
         self._observe = observe
         self._shared_store = shared_store  # other servers decide on the same conversations
-        self._name = secrets.token_hex(8)  # among them
+        self._name = secrets.token_hex(8)  # of this server, in claims
         self._session = Session(megabytes=memory)
         self._team_sessions: OrderedDict[str, Session] = OrderedDict()  # by owner
         self._sessions_lock = Lock()
