@@ -139,6 +139,35 @@ def test_of_two_that_go_up_from_one_history_neither_passes_over_what_the_other_d
         logging.disable(logging.NOTSET)
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_after_an_original_that_did_not_fit_the_next_one_goes_without_its_thoughts(
+    tmp_path: Path, servers: int
+):
+    """All others went up as they came; this one was cut, and its thoughts are signed for that."""
+
+    async def play() -> None:
+        driver = Driver(tmp_path, 0, servers)
+        driver.policy, driver.holdout = EAGER_POLICY, 0.0
+        driver.servers = [driver._server() for _ in range(servers)]
+        branch, pick = driver.branches[0], driver.chance.choice
+        driver.chance.choice = lambda some: 150 if some == [2, 40, 150] else pick(some)  # type: ignore[method-assign]
+        branch.model = BOUND
+        for _ in range(3):
+            await driver.bypass(branch)
+        with driver._all(slow=True):  # so that the original goes up first
+            await driver.overflow(branch)
+        await driver._rest()
+        await driver.bypass(branch)  # judged by the provider: no thought meets what it is not for
+        await driver.close()
+        assert driver.kinds == {"original": 4, "projection": 1}
+
+    logging.disable(logging.CRITICAL)  # the faults are wanted
+    try:
+        asyncio.run(asyncio.wait_for(play(), 60))
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def test_what_went_up_as_it_came_and_did_not_fit_is_cut_though_thoughts_are_bound(tmp_path: Path):
     async def play() -> None:
         driver = Driver(tmp_path, 0)

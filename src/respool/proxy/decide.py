@@ -698,15 +698,17 @@ def _is_in_memory(turn: Turn) -> bool:
 
 def _was_sent_unchanged(folded: FoldedRequest, seen: _Known) -> bool:
     """True if the original of exactly this history was sent, and fitted: it is sent again."""
-    here, facts = folded.prefix, seen.facts
-    skipped = here in facts.skipped & facts.changed and facts.window_at(here) is None
-    return folded.is_bound and skipped
+    return folded.is_bound and _fitted_unchanged(folded.prefix, seen.facts)
 
 
 def _was_always_unchanged(boundaries: Sequence[bytes], facts: Facts) -> bool:
-    """True if the originals of all earlier requests of a bound history were sent."""
-    unchanged = facts.skipped & facts.changed
-    return all(prefix.hex() in unchanged for prefix in boundaries[:-1])
+    """True if the originals of all earlier requests of a bound history were sent, and fitted."""
+    return all(_fitted_unchanged(prefix.hex(), facts) for prefix in boundaries[:-1])
+
+
+def _fitted_unchanged(prefix: str, facts: Facts) -> bool:
+    """True if the original of exactly this history was sent, and not cut after an overflow."""
+    return prefix in facts.skipped & facts.changed and facts.window_at(prefix) is None
 
 
 def _surely_fits(turn: Turn) -> bool:
