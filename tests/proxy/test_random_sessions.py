@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import respool
+from respool.proxy import compactor
 from tests.providers.signing_provider import BOUND, TOOLS
 from tests.proxy.driver import BUDGET, DEADLINE, EAGER_POLICY, PLANNED, Driver
 
@@ -22,8 +23,12 @@ if fuzz := int(os.environ.get("FUZZ", "0")):
 
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("seed", RUNS)
-def test_every_law_holds_whatever_happens(tmp_path: Path, seed: int, servers: int):
+def test_every_law_holds_whatever_happens(
+    tmp_path: Path, seed: int, servers: int, monkeypatch: pytest.MonkeyPatch
+):
     """Valid, stable between epochs, signed thoughts where they belong, originals kept, no fault."""
+    # A busy machine might send the bytes that came instead, with reasoning that does not fit.
+    monkeypatch.setattr(compactor, "_FALLBACK_SECONDS", 60.0)
     logging.disable(logging.CRITICAL)  # the faults are wanted
     try:
         driver = Driver(tmp_path, 1_000 * servers + seed, servers)
