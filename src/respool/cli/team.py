@@ -271,7 +271,7 @@ def _team_table(teams: tuple[Team, ...], usage_of: Callable[[Team], TeamUsage]) 
     rows = [
         (
             one.name,
-            f"{usage_of(one).requests:,} requests, ${usage_of(one).dollars:,.2f}",
+            f"{pluralize(usage_of(one).requests, 'request')}, ${usage_of(one).dollars:,.2f}",
             _quota(one),
             one.quota.period,
             one.quota.when_over,
@@ -286,7 +286,7 @@ def _team_table(teams: tuple[Team, ...], usage_of: Callable[[Team], TeamUsage]) 
 def _quota(team: Team) -> str:
     limits: list[str] = []
     if team.quota.requests is not None:
-        limits.append(f"{team.quota.requests:,} requests")
+        limits.append(pluralize(team.quota.requests, "request"))
     if team.quota.dollars is not None:
         limits.append(f"${team.quota.dollars:,.2f}")
     return ", ".join(limits) or "none"
