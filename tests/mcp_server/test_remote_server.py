@@ -84,7 +84,9 @@ class Shared:
             env=environment,
             cwd=self.home,
         )
-        async with late("mcp").Client(server, read_timeout_seconds=60) as client:
+        # By default the stream that stood there at the first import: that of a command in a test.
+        transport = late("mcp.client.stdio").stdio_client(server, errlog=sys.__stderr__)
+        async with late("mcp").Client(transport, read_timeout_seconds=60) as client:
             yield client
 
 
