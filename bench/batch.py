@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -128,13 +128,15 @@ class Run(NamedTuple):
     status: int
 
 
-def run_command(words: Sequence[str], kill_after: float | None = None) -> Run:
+def run_command(
+    words: Sequence[str],
+    kill_after: float | None = None,
+    output: int | IO[bytes] = subprocess.DEVNULL,
+) -> Run:
     """Run respool, and measure it and all that it starts."""
     env = {**os.environ, "RESPOOL_STORE": os.devnull + "/none"}
     started = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "respool", *words], env=env, stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, "-m", "respool", *words], env=env, stdout=output)
     if kill_after is not None:
         time.sleep(kill_after)
         process.send_signal(signal.SIGKILL)
@@ -155,15 +157,15 @@ def hash_folder(folder: Path) -> str:
 
 
 def hash_replay(file: Path) -> str:
-    """A hash of a replay's figures but those that a clock tells."""
-    told = json.loads(file.read_bytes())
-    del told["made"]
-    for total in told["totals"]:
+    """A hash of a replay's figures, times left out."""
+    found = json.loads(file.read_bytes())
+    del found["made"]
+    for total in found["totals"]:
         del total["ms"], total["worst_ms"]
-    for session in told["sessions"]:
+    for session in found["sessions"]:
         for score in session["scores"]:
             del score["seconds"], score["worst"]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
 def size_of(folder: Path) -> int:
@@ -223,19 +225,12 @@ def replay(folder: Path, out: Path, runs: Sequence[str]) -> None:
     show_head(size)
     for name in runs:
         engine, jobs = name.split(":")
+        words = ["replay", "--json", "--quiet", "--engine", engine, "--jobs", jobs, str(source)]
         with out.open("wb") as stream:
-            env = {**os.environ, "RESPOOL_STORE": os.devnull + "/none"}
-            words = ["replay", "--json", "--quiet", "--engine", engine, "--jobs", jobs, str(source)]
-            started = time.monotonic()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "respool", *words], env=env, stdout=stream
-            )
-            _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0, process.returncode
-        cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+            run = run_command(words, output=stream)
+        assert run.status == 0, run.status
         digests.add(digest := hash_replay(out))
-        show(name, size, Run(time.monotonic() - started, cpu, peak, 0), digest)
+        show(name, size, run, digest)
     print("every output is the same" if len(digests) == 1 else "OUTPUTS DIFFER")
 
 

@@ -438,25 +438,8 @@ def curve(measured: Measured, found: Plan) -> list[tuple[int, Figures]]:
     ]
 
 
-_SHARES = (
-    1,
-    2,
-    4,
-    6,
-    8,
-    9,
-    9.5,
-    10,
-    10.5,
-    11,
-    11.5,
-    12,
-    13,
-    14,
-    16,
-    18,
-    20,
-)  # tenths of the agents that it carries
+# Tenths of the agents that it carries.
+_SHARES = (1, 2, 4, 6, 8, 9, 9.5, 10, 10.5, 11, 11.5, 12, 13, 14, 16, 18, 20)
 
 
 def by_size(measured: Measured) -> Iterator[str]:
@@ -485,8 +468,8 @@ def _pair(demand: Demand) -> tuple[float, float]:
     return demand.until, demand.after
 
 
-def told(found: Plan, measured: Measured) -> Iterator[str]:
-    """What does not depend on the memory, in sentences."""
+def describe(found: Plan, measured: Measured) -> Iterator[str]:
+    """Sentences on what does not depend on the memory."""
     yield (
         f"A conversation holds {measured.megabytes:.1f} MB, an idle server "
         f"{measured.base_megabytes:.0f} MB. A million requests grow the store by "
@@ -523,7 +506,7 @@ def main() -> None:
         checks = [check(way, played, measured, speed, asked.memory) for speed in asked.check]
         print("\n".join([CHECKS, *map(str, checks)]), flush=True)
     plans = [plan(measured, asked.agents, megabytes) for megabytes in PLANNED]
-    print("\n".join([*told(plans[0], measured), *as_rows(plans)]))
+    print("\n".join([*describe(plans[0], measured), *as_rows(plans)]))
     if asked.json:
         curves = [(one.memory, curve(measured, one)) for one in plans]
         results = {"plans": plans, "checks": checks, "curves": curves, "measured": measured}

@@ -88,8 +88,8 @@ def main() -> None:
         ),
         plotted(found, title="CPU", label="of one core", up=shares, of=lambda one: one.busy),
     ]
-    told = "Waits and CPU of one server by the number of agents; dots are measured"
-    given.output.write_text(picture(told, plots, LEGEND), "utf-8")
+    title = "Waits and CPU of one server by the number of agents; dots are measured"
+    given.output.write_text(picture(title, plots, LEGEND), "utf-8")
 
 
 if __name__ == "__main__":

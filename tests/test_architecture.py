@@ -29,7 +29,7 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors accelerator cache_scope pauses plugins regex transcript",
+        "errors accelerator cache_scope lru_map pauses plugins regex transcript",
         "line_search model_names native_library",
         "wire",
         "media",
@@ -66,8 +66,8 @@ KNOWS_ONLY = {
     "compaction.conflicts": "edits transcript",
     # Through `engine.Session` alone; the others hold values, not steps of the pipeline.
     "proxy": (
-        "dashboard edits engine errors facts markers pauses plugins policy pricing regex sessions"
-        " store tools wire"
+        "dashboard edits engine errors facts lru_map markers pauses plugins policy pricing regex"
+        " sessions store tools wire"
     ),
 }
 # Imports inside a function, against the direction, each for its one reason.

@@ -1,7 +1,7 @@
-"""Scope of the caches of texts: what one scope has computed, another does not find.
+"""Scopes of the caches of texts: an entry is found in the scope that made it, and in no other.
 
-These caches make a text that was seen before faster. A server that works for several tenants gives
-each a scope, so that the time of a request does not say whether another tenant has sent its texts.
+These caches make known texts faster. A server gives each team a scope, so that the time of a
+request does not reveal texts of other teams.
 """
 
 from __future__ import annotations

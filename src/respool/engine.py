@@ -889,9 +889,9 @@ class Session:
         self._scope = scope  # of all caches
 
     def scoped(self, scope: bytes) -> Session:
-        """A session in this one's limits, as fast as if this one had seen none of its texts.
+        """A session within this one's limits that finds nothing in its caches.
 
-        That holds for what it parses, and for what is asked of that in the same thread or task.
+        This holds for all that it parses, in the thread or task that parses it.
         """
         return Session(self._memo.scoped(scope), scope=scope)
 

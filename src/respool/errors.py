@@ -64,6 +64,17 @@ class BudgetError(RespoolError, ValueError):
         return f"{sentence} In the way: {named}." if named else sentence
 
 
+def install_command(extra: str) -> str:
+    """The command that installs an extra; respool is on no package index yet."""
+    return f"pip install '.[{extra}]' in a clone of respool's repository"
+
+
+def describe_missing_package(what: str, error: ImportError, extra: str) -> str:
+    """A sentence for an optional package that is not installed."""
+    name = error.name or str(error)
+    return f"{what} needs {name}, which is not installed: {install_command(extra)}."
+
+
 MAX_VALUE = 1_000_000_000  # far above any real size: a larger number is a mistake
 CHARACTERS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or unlimited (None in code)"
 BOOLEAN_ALLOWED = "true or false (in the environment also on or off)"

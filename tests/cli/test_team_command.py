@@ -80,7 +80,7 @@ def test_tokens_are_shown_once_rotated_and_revoked(run: Command):
     assert token not in run("team", "list") + run("team", "list", "--json")
     run("team", "revoke", first["id"])
     assert run.teams()["billing"]["tokens"][0]["revoked"]
-    run("team", "revoke", first["id"], fails="not revoked already")
+    run("team", "revoke", first["id"], fails="revoked already")
     assert "revoked" in run("team", "list")
 
 

@@ -285,7 +285,7 @@ def test_loops_know_calls_that_raise() -> None:
     with pytest.raises(OSError, match="/w/x"):
         run("chat", [[("fail", {"path": "/w/x"})]], None, plugin=plugin, tools=(fail,))
     assert plugin._guard is not None
-    assert len(plugin._guard._detectors) == 1
+    assert len(plugin._guard._detectors.values()) == 1
     assert not plugin._guard._pending
 
 

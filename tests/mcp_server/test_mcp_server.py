@@ -80,7 +80,9 @@ async def client(path: Path, *options: str) -> AsyncGenerator[Client]:
             "RESPOOL_STORE": str(path),
         },
     )
-    async with late("mcp").Client(server, read_timeout_seconds=20) as asking:
+    # By default the stream that stood there at the first import: that of a command in a test.
+    transport = late("mcp.client.stdio").stdio_client(server, errlog=sys.__stderr__)
+    async with late("mcp").Client(transport, read_timeout_seconds=20) as asking:
         yield asking
 
 

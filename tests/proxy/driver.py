@@ -263,7 +263,8 @@ class Driver:
         store.flush()
         name = branch.went[1].identity.conversation
         for pinned in (True, False):
-            store.set_pinned(name, pinned)
+            with contextlib.closing(SQLiteStore(self.path)) as patient:  # a user tries again
+                patient.set_pinned(name, pinned)
             middleware.note_pinned(name, pinned)
             for _ in range(self.chance.randrange(1, 3)):
                 await self.grow(branch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from respool.store import ServerAddress
 from respool.store.postgres import PostgresStore
 from tests.proxy.compaction import response_header
-from tests.proxy.test_without_store import recovered, served
+from tests.proxy.test_without_store import SOON, recovered, served
 from tests.store.postgres_server import PASSWORD, serving
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the server runs on POSIX")
@@ -35,8 +36,12 @@ def test_requests_pass_while_the_server_is_away(tmp_path: Path):
             overview = await one.look("/respool/api/overview")
             assert "the server cannot be reached" in overview["store"]["trouble"]
             postgres.start()
-            for steps in (7, 8, 9):  # after pauses, the proxy's own and that of the store
-                await asyncio.sleep(1.5)
+            until = time.monotonic() + SOON
+            while (await one.look("/healthz"))["store"] != "ok":  # after the pause of the store
+                assert time.monotonic() < until
+                await asyncio.sleep(0.1)
+            for steps in (7, 8, 9):
+                await asyncio.sleep(1.5)  # longer than the proxy's own pause
                 await one.ask(steps)
                 if one.shortened() == [True] * (steps - 1) + [False]:
                     break

@@ -21,9 +21,9 @@ from respool.replay.checkpoint import Checkpoint
 from respool.replay.input_file import remote_transcripts
 from respool.replay.result import SkippedSource
 from respool.replay.runner import (
+    Execution,
     Progress,
     ReplayOptions,
-    RunMeans,
     RunRequest,
     RunResult,
     replay_files,
@@ -44,9 +44,9 @@ def storage() -> Iterator[Any]:
 
 
 def replayed(
-    files: Sequence[Any], means: RunMeans | int = 1, wanted: RunRequest = WANTED
+    files: Sequence[Any], execution: Execution | int = 1, wanted: RunRequest = WANTED
 ) -> RunResult:
-    return replay_files(files, wanted, means, lambda _: None)
+    return replay_files(files, wanted, execution, lambda _: None)
 
 
 def folder_of_sessions(folder: Path) -> list[Path]:
@@ -105,14 +105,14 @@ class TestCheckpoints:
     ):
         files = folder_of_sessions(tmp_path / "logs")
         whole = untimed(replayed(files))
-        means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
+        execution = Execution(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
 
         def interrupt(progress: Progress) -> None:
             if progress.files == 2:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            replay_files(files, WANTED, means, interrupt)
+            replay_files(files, WANTED, execution, interrupt)
         worked = list[str]()
         process = runner.process_item
 
@@ -121,17 +121,17 @@ class TestCheckpoints:
             return process(item, place, request)
 
         monkeypatch.setattr(runner, "process_item", note)
-        assert untimed(replayed(files, means)) == whole
+        assert untimed(replayed(files, execution)) == whole
         assert {*worked} == {str(one) for one in files[2:]}
         worked.clear()
-        assert untimed(replayed(files, means)) == whole
+        assert untimed(replayed(files, execution)) == whole
         assert worked == []
 
     @pytest.mark.parametrize("change", ["policies", "agents", "file", "details"])
     def test_what_changes_an_outcome_changes_its_name(self, tmp_path: Path, change: str):
         files = folder_of_sessions(tmp_path / "logs")
-        means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
-        replayed(files, means)
+        execution = Execution(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
+        replayed(files, execution)
         wanted = WANTED
         match change:
             case "policies":
@@ -142,18 +142,18 @@ class TestCheckpoints:
                 wanted = replace(WANTED, with_details=False)
             case _:
                 claude_code(files[0], 9)
-        changed = untimed(replayed(files, means, wanted))
+        changed = untimed(replayed(files, execution, wanted))
         assert changed == untimed(replayed(files, 1, wanted))
-        assert changed != untimed(replayed(files, means)) or change == "file"
+        assert changed != untimed(replayed(files, execution)) or change == "file"
 
     def test_a_policy_file_that_changes_is_another(self, tmp_path: Path):
         files = [claude_code(tmp_path / "a.jsonl", 12, result=3_000)] * 2
-        means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
+        execution = Execution(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
         policy, told = tmp_path / "own.toml", list[Any]()
         wanted = RunRequest(ReplayOptions(("none", str(policy))))
         for text in ("budget = 5000\n", "repair = true\n"):
             policy.write_text(text)
-            told.append(untimed(replayed(files, means, wanted)))
+            told.append(untimed(replayed(files, execution, wanted)))
             assert told[-1] == untimed(replayed(files, 1, wanted))
         assert told[0] != told[1]
 
@@ -161,7 +161,7 @@ class TestCheckpoints:
         file = claude_code(tmp_path / "a.jsonl", 3)
         collector = runner.OutcomeCollector({str(file): 1}, lambda _: None)
         part = Checkpoint(str(tmp_path / "kept")).of(WANTED)
-        collector.use(part)
+        collector.use_checkpoint(part)
         collector.note_death(str(file))
         collector.add(str(file), 0, SkippedSource(str(file), "killed"))
         collector.finish_file(str(file))
@@ -171,7 +171,7 @@ class TestCheckpoints:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         files = folder_of_sessions(tmp_path / "logs")
-        means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
+        execution = Execution(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
         whole, reader = untimed(replayed(files)), runner.read_file
 
         def refuse(path: Path, readers: Any) -> Any:
@@ -180,18 +180,18 @@ class TestCheckpoints:
             return reader(path, readers)
 
         monkeypatch.setattr(runner, "read_file", refuse)
-        reasons = {one.source: one.reason for one in replayed(files, means).skipped}
+        reasons = {one.source: one.reason for one in replayed(files, execution).skipped}
         assert reasons[str(files[2])].startswith("reading it failed: TimeoutError")
         monkeypatch.undo()
-        assert untimed(replayed(files, means)) == whole
+        assert untimed(replayed(files, execution)) == whole
 
     def test_a_damaged_entry_is_made_again(self, tmp_path: Path):
         files = folder_of_sessions(tmp_path / "logs")
-        means = RunMeans(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
-        whole = untimed(replayed(files, means))
+        execution = Execution(1, checkpoint=Checkpoint(str(tmp_path / "kept")))
+        whole = untimed(replayed(files, execution))
         for kept in (tmp_path / "kept").iterdir():
             kept.write_bytes(kept.read_bytes()[:-1])
-        assert untimed(replayed(files, means)) == whole
+        assert untimed(replayed(files, execution)) == whole
 
 
 def test_found_files_are_named_by_their_address():

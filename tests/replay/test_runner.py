@@ -105,7 +105,7 @@ class TestProcesses:
         monkeypatch.setattr(WorkerPool, "_reply", answer_and_kill)
         files = [collection(tmp_path / f"{name}.jsonl.gz", [2, 3, 4, 5]) for name in "ab"]
         found = replayed(files, jobs=2)
-        why = "session s2: the process at it was killed, as happens when memory runs out"
+        why = "session s2: its process was killed, as happens when memory runs out"
         assert found.skipped == tuple(SkippedSource(str(file), why) for file in files)
         assert [one.id for one in found.sessions] == ["s0", "s1", "s3"] * 2
         assert multiprocessing.active_children() == []
@@ -126,7 +126,7 @@ class TestProcesses:
         monkeypatch.setattr(WorkerPool, "_assign", give_and_kill)
         files = [collection(tmp_path / f"{name}.jsonl.gz", [2, 3]) for name in "ab"]
         found = replayed(files, jobs=2)
-        why = "the process at it was killed, as happens when memory runs out"
+        why = "its process was killed, as happens when memory runs out"
         assert found.skipped == ((SkippedSource(str(files[0]), why),) if lost else ())
         assert len(found.sessions) == (2 if lost else 4)
         assert len(killed) == (2 if lost else 1)

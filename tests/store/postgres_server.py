@@ -124,7 +124,19 @@ class PostgresServer:
         (self.data / "pg_hba.conf").write_text(f"host all all 127.0.0.1/32 {how}\n")
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
-        time.sleep(0.1)
+        until = time.monotonic() + _START_SECONDS
+        while self._admission() != how:
+            assert time.monotonic() < until, "the server does not read its settings"
+            time.sleep(0.01)
+
+    def _admission(self) -> str:
+        """How clients are let in now, seen by one with a wrong password."""
+        url = self.url("postgres").replace(PASSWORD, "of-nobody")
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+        except psycopg.OperationalError as error:
+            return "scram-sha-256" if "password authentication" in str(error) else "reject"
+        return "trust"
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(

@@ -34,6 +34,7 @@ from tests.store.postgres_server import PASSWORD, USER, PostgresServer, serving
 from tests.store.support import NOW, OTHER, OWNER, by_ref, child, record, text_of
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the server runs on POSIX")
+AT_ONCE = 10.0  # seconds on a busy machine; the limits of statements and silence are three times it
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ class TestALostServer:
                     store.keep(OWNER, "c1", by_ref(text_of(2)))
                 assert said.value.reason == "unreachable"
                 assert PASSWORD not in str(said.value)
-                assert time.monotonic() - begun < 1
+                assert time.monotonic() - begun < AT_ONCE
             assert store.last_error() == "unreachable"
             assert store.record(record("r1"))
             assert not store.flush(0.3)  # it waits
@@ -237,7 +238,7 @@ class TestALostServer:
             begun = time.monotonic()
             with pytest.raises(StoreUnavailable, match="the server cannot be reached"):
                 store.facts("c1")
-            assert 0.3 <= time.monotonic() - begun < 3
+            assert 0.3 <= time.monotonic() - begun < AT_ONCE
             store.keep(OWNER, "c1", by_ref(text_of(1)))  # by another connection
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -272,7 +273,7 @@ class TestFaults:
             with pytest.raises(StoreUnavailable, match="did not answer in time") as said:
                 store.keep(OWNER, "c1", by_ref(text_of(2)))
             assert said.value.reason == "busy"
-            assert 0.2 <= time.monotonic() - begun < 2
+            assert 0.2 <= time.monotonic() - begun < AT_ONCE
             assert store.original(reference(text_of(1)), OWNER) == text_of(1)
         store.keep(OWNER, "c1", by_ref(text_of(2)))
         store.close()

@@ -186,15 +186,15 @@ def saying(status: int, body: bytes, **headers: str) -> Respond:
 
 SENTENCE = json.dumps({"error": {"message": "respool: go \x1b[2Jaway"}}).encode()
 ANSWERS: list[tuple[Respond, str]] = [
-    (saying(200, b"<html>"), "Something else than respool answers at http://127.0.0.1:"),
-    (saying(200, b'{"status":"fine"}'), "Something else than respool answers"),
-    (saying(404, b""), "Something else than respool answers"),
-    (elsewhere, "Something else than respool answers"),
+    (saying(200, b"<html>"), "The server at http://127.0.0.1:[0-9]+ is not respool"),
+    (saying(200, b'{"status":"fine"}'), "is not respool"),
+    (saying(404, b""), "is not respool"),
+    (elsewhere, "is not respool"),
     (healthy(elsewhere), "does not answer this .status 302.: it is an older respool"),
     (healthy(saying(404, b'{"error":"There is nothing"}')), "status 404.: it is an older respool"),
     (healthy(saying(502, b"bad gateway")), "status 502"),
-    (healthy(saying(200, b"[1, 2")), "is not understood: it has another version"),
-    (healthy(saying(200, b'{"hits": 7}')), "is not understood: it has another version"),
+    (healthy(saying(200, b"[1, 2")), "is not understood: its version differs"),
+    (healthy(saying(200, b'{"hits": 7}')), "is not understood: its version differs"),
     (healthy(saying(503, SENTENCE, x_respool_error="store")), r"refuses: go  \[2Jaway"),
     (healthy(saying(503, b"", x_respool_error="store")), "refuses: status 503"),
 ]

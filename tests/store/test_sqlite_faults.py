@@ -14,8 +14,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -751,6 +752,23 @@ class TestNotOurs:
 
 @POSIX
 class TestKilled:
+    def test_a_new_file_never_has_a_header_without_our_id(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """One that was killed at that moment would leave another program's file."""
+        seen: list[bytes] = []
+
+        class Watched(sqlite3.Connection):
+            def execute(self, *given: Any) -> sqlite3.Cursor:
+                done = super().execute(*given)
+                seen.append(path.read_bytes()[68:72])
+                return done
+
+        monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Watched))
+        with contextlib.closing(SQLiteStore(path)) as store:
+            works(store)
+        assert set(seen) == {b"", b"RSPL"}
+
     def test_no_original_is_lost_that_was_said_to_be_kept(self, path: Path):
         random.seed(1)
         said: list[int] = []

@@ -1,1 +1,1 @@
-"""Whole corpora: files on disk or in object storage, worked on by processes or by Ray."""
+"""Batch jobs over whole corpora, on disk or in object storage, by processes or Ray."""

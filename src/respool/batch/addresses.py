@@ -1,7 +1,7 @@
 """Files by path or by address: `s3://bucket/logs/a.jsonl` and other schemes go through fsspec.
 
-A plain path needs no package beside Python's own. An object in object storage appears when it is
-complete; any other file is written under another name first.
+Plain paths need no other package. An object in object storage appears when it is complete; any
+other file is first written under a temporary name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 
 from msgspec import Struct
 
-from ..errors import RespoolError
+from ..errors import RespoolError, describe_missing_package
 from ..regex import lazy_compile
 
 _SCHEME = lazy_compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: not a drive
@@ -34,14 +34,11 @@ class StorageError(RespoolError):
 
 def missing_package(what: str, error: ImportError, extras: str = "batch") -> StorageError:
     """Error for a package that is not installed."""
-    return StorageError(
-        f"{what} needs {error.name}, which is not installed: "
-        f"pip install '.[{extras}]' in a clone of respool's repository."
-    )
+    return StorageError(describe_missing_package(what, error, extras))
 
 
 class FoundFile(Struct, frozen=True):
-    """A file, its size, and what changes when it does: a time or a tag."""
+    """A file, its size, and its edition: a time or a tag that changes with it."""
 
     address: str
     size: int
@@ -90,10 +87,7 @@ def _filesystem(address: str) -> tuple[Any, str]:
         raise missing_package(address, error) from None
     try:
         return core.url_to_fs(address)
-    except (
-        ImportError,
-        ValueError,
-    ) as error:  # which name the package, or the schemes there are
+    except (ImportError, ValueError) as error:  # it names the package, or the schemes there are
         raise StorageError(f"{address}: {error}.") from None
 
 
@@ -147,7 +141,7 @@ def find_files(address: str) -> Iterator[FoundFile]:
 
 @contextmanager
 def write_stream(address: str) -> Generator[IO[bytes]]:
-    """Write a file that is whole or not there, however the writing ends."""
+    """Write a file that appears only when it is complete."""
     if not is_remote(address):
         with _write_locally(Path(address)) as stream:
             yield stream

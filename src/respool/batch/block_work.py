@@ -1,7 +1,6 @@
 """Work on one block: its records compacted into a shard, bad ones set aside, figures kept.
 
-The entry of the manifest is written last. So a block with an entry is done, and one without is done
-again.
+The entry of the manifest is written last: a block without one is done again.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Note = Callable[[int, int], None]  # the record about to be worked on, and bytes
 
 
 class BlockOptions(Struct, frozen=True, kw_only=True):
-    """What becomes of each block."""
+    """Output of a batch job, and options of its records."""
 
     folder: str
     to: str | None  # None: as the input
@@ -74,7 +73,7 @@ def shard_suffix(block: Block, to: str | None) -> str:
 
 
 def part_name(number: int) -> str:
-    """The name of all that a block becomes."""
+    """The name of a block's files, without suffix."""
     return f"part-{number:06d}"
 
 
@@ -96,7 +95,7 @@ def work_on_block(block: Block, options: BlockOptions, note: Note) -> BlockDone:
 
 
 class _CountedStream(io.RawIOBase):
-    """A stream that counts what is written; who opened the inner one closes it."""
+    """A stream that counts its bytes. Closing it leaves the inner one open."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -127,7 +126,7 @@ class _RejectFile:
 
 
 class _BlockWorker:
-    """The records of one block, worked on in order."""
+    """Compacts the records of one block in order."""
 
     def __init__(self, block: Block, options: BlockOptions, rejects: _RejectFile) -> None:
         self._block, self._options, self._rejects = block, options, rejects
@@ -200,7 +199,7 @@ class _BlockWorker:
 
 
 def general_reason(why: str) -> str:
-    """A reason without what is particular to one record, to be counted."""
+    """A reason without the details of one record, to be counted."""
     return _NUMBER.sub("N", why.partition(":")[0])[:_MAX_REASON_CHARS]
 
 

@@ -1,6 +1,6 @@
 """Compaction of one record: a request, a list of messages, or a row with one of them in a field.
 
-A record goes out as it came but for its request, and with figures in fields of their own.
+The rest of a record stays as it is. Figures are added in fields of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEFORE, AFTER, ORIGINALS = (
 )
 _NO_FACTS = Facts()
 _RAW_FIELDS = dict[str, msgspec.Raw]
-_TEXT_LIMIT = 64  # characters of a text that tell whether it is JSON
+_TEXT_LIMIT = 64  # characters of a text in which a JSON list or object begins
 
 
 class RejectedRecord(ValueError):
@@ -36,7 +36,7 @@ class RejectedRecord(ValueError):
 
 
 class RecordOptions(Struct, frozen=True, kw_only=True):
-    """Where a record has its request, and what becomes of it."""
+    """Place and format of the request in a record, and the policy."""
 
     policy: Policy
     column: str | None = None  # None: the record is the request
@@ -247,7 +247,7 @@ def _request_bytes(value: object) -> bytes:
 
 
 def _like(before: object, request: bytes) -> object:
-    """A projection as the column had its request."""
+    """A projection, encoded as the request was in its column."""
     if isinstance(before, str):
         return request.decode()
     return request if isinstance(before, bytes) else msgspec.json.decode(request)

@@ -1,4 +1,4 @@
-"""Batch jobs: a corpus split into blocks, each done once, whatever ends a run in between."""
+"""Batch jobs: a corpus split into blocks, each done once, also over interrupted runs."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from .block_work import (
 )
 from .local_engine import BlockFailed, Outcome, run_locally, try_block
 from .records import Block, UnreadableInput, kind_of, split_file
+from .worker_process import KILLED_EACH_TIME
 
 BLOCK_BYTES = 64 * 1024 * 1024
 JOB_FILE, SUMMARY_FILE, FILES_FILE = "job.json", "summary.json", "files.jsonl"
@@ -77,7 +78,7 @@ class BatchSummary(Struct, frozen=True, kw_only=True):
 
 
 class BatchProgress(Struct, frozen=True):
-    """How far a job is."""
+    """Progress of a job."""
 
     total: int  # bytes
     read: int
@@ -110,7 +111,7 @@ def plan_batch(
 
 
 def _inputs(address: str, output: str) -> Iterator[FoundFile]:
-    """A named file whatever its name, and those of a folder that can be read."""
+    """A named file, whatever its suffix, or the files of a folder whose suffix is known."""
     for file in find_files(address):
         is_output = file.address.startswith((join(output, ""), f"{output}{os.sep}"))
         if file.address == address or (kind_of(file.address) and not is_output):
@@ -124,7 +125,7 @@ def run_batch(
     jobs: int,
     on_progress: Callable[[BatchProgress], None] = lambda _: None,
 ) -> BatchSummary:
-    """Do the blocks that are not done; raises OtherJob for a folder of another job."""
+    """Work on the unfinished blocks; raises OtherJob for a folder of another job."""
     folder = plan.options.folder
     _claim_folder(plan)
     remove_unfinished(folder)
@@ -170,11 +171,11 @@ def _outcomes(
         advance(missing.pop(number).size)
         yield outcome
     for block in missing.values():
-        yield BlockFailed(block, "the processes at it were killed, as happens when memory runs out")
+        yield BlockFailed(block, KILLED_EACH_TIME)
 
 
 def _claim_folder(plan: BatchPlan) -> None:
-    """Write what the folder is for, or compare it with what was written."""
+    """Write the description of the job, or compare it with the one that is there."""
     job = _describe_job(plan)
     place = join(plan.options.folder, JOB_FILE)
     try:
@@ -232,7 +233,7 @@ def _read_manifest(plan: BatchPlan) -> dict[int, BlockDone]:
 
 
 class _Tracker:
-    """What is done, and how far the rest is."""
+    """Finished blocks and progress of a job."""
 
     def __init__(
         self,
@@ -255,19 +256,19 @@ class _Tracker:
         on_progress(self._progress)
 
     def advance(self, size: int) -> None:
-        """Note that bytes were read."""
-        self._tell(read=self._progress.read + size)
+        """Add bytes that were read."""
+        self._report(read=self._progress.read + size)
 
     def add(self, outcome: Outcome) -> None:
-        """Note the end of a block."""
+        """Add the outcome of a block."""
         if isinstance(outcome, BlockDone):
             self.done[outcome.number] = outcome
-            self._tell(
+            self._report(
                 done=len(self.done),
                 records=self._progress.records + outcome.figures.records,
                 rejected=self._progress.rejected + outcome.figures.rejected,
             )
 
-    def _tell(self, **changes: int) -> None:
+    def _report(self, **changes: int) -> None:
         self._progress = msgspec.structs.replace(self._progress, **changes)
         self._on_progress(self._progress)

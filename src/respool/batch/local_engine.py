@@ -1,6 +1,6 @@
 """Local engine: one process per core, each at one block at a time.
 
-A process says which record it is at. So when one dies, the block is done again by another one,
+A process reports each record that it begins. So when one dies, another one does the block again
 without that record.
 """
 
@@ -43,8 +43,8 @@ class BlockFailed(Struct, frozen=True):
     reason: str
 
 
-class _At(Struct, frozen=True):
-    """A process begins a record."""
+class _RecordBegun(Struct, frozen=True):
+    """Message of a process that begins a record."""
 
     place: int
     read: int
@@ -56,7 +56,7 @@ Outcome = BlockDone | BlockFailed
 def try_block(
     block: Block, options: BlockOptions, note: Note = lambda _place, _read: None
 ) -> Outcome:
-    """Work on a block; what fails is a value."""
+    """Work on a block; a failure is a value."""
     try:
         return work_on_block(block, options, note)
     except UnreadableInput as error:
@@ -100,12 +100,14 @@ def _run_here(
 
 
 def _run_worker(pipe: Connection, options: BlockOptions) -> None:
-    """Work on one block after another, until nobody asks."""
+    """Work on one block after another, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
     Thread(target=exit_with_parent, daemon=True).start()
     try:
         while (block := cast("Block | None", pipe.recv())) is not None:
-            pipe.send(try_block(block, options, lambda place, read: pipe.send(_At(place, read))))
+            pipe.send(
+                try_block(block, options, lambda place, read: pipe.send(_RecordBegun(place, read)))
+            )
     except (EOFError, OSError):  # nobody listens
         return
 
@@ -114,8 +116,8 @@ class _Worker(Struct, eq=False):
     process: BaseProcess
     pipe: Connection
     block: Block | None = None
-    at: _At | None = None
-    seen: int = 0  # bytes of its block that were told
+    at: _RecordBegun | None = None
+    seen: int = 0  # bytes of its block that were reported
 
 
 class _Pool:
@@ -157,24 +159,24 @@ class _Pool:
         block = worker.block
         assert block is not None
         try:
-            said: _At | Outcome = worker.pipe.recv()
+            said: _RecordBegun | Outcome = worker.pipe.recv()
         except (EOFError, OSError):
             return self._handle_death(worker, block)
-        if isinstance(said, _At):
+        if isinstance(said, _RecordBegun):
             worker.at = said
-            self._tell(worker, said.read)
+            self._report(worker, said.read)
             return None
-        self._tell(worker, block.size)
+        self._report(worker, block.size)
         worker.block = None
         return said
 
-    def _tell(self, worker: _Worker, read: int) -> None:
+    def _report(self, worker: _Worker, read: int) -> None:
         if read > worker.seen:
             self._advance(read - worker.seen)
             worker.seen = read
 
     def _handle_death(self, worker: _Worker, block: Block) -> Outcome | None:
-        """Do the block again without the record that a process died at."""
+        """Do the block again without the record at which a process died."""
         worker.pipe.close()
         worker.process.join(1.0)
         worker.process.kill()

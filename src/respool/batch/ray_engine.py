@@ -1,7 +1,7 @@
 """Ray engine: units of work mapped by Ray Data over the cores of a machine or of a cluster.
 
 Only the units and their outcomes go through Ray; a worker reads its input and writes its output
-itself. A worker that dies has its unit done again by Ray.
+itself. If a worker dies, Ray does its unit again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def run_on_ray(
 ) -> Iterator[tuple[int, Outcome]]:
     """The number and the outcome of each unit, as they end; one that Ray gave up is left out."""
     ray = _import_ray()
-    # Ray says on standard output that a worker died; what stands there is the command's own.
+    # Ray reports dead workers on standard output, which is for the command's own output.
     with contextlib.redirect_stdout(sys.stderr), _cluster(ray, jobs):
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         context = ray.data.DataContext.get_current()

@@ -1,6 +1,7 @@
 """Records of a block: lines of JSONL from one byte to another, or row groups of Parquet.
 
-A line belongs to the block in which it begins. A gzip file is one block, for it has no middle.
+A line belongs to the block in which it begins. A gzip file is one block: it can only be read from
+its start.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
 from typing import Final
 
+KILLED: Final = "its process was killed, as happens when memory runs out"
+KILLED_EACH_TIME: Final = "each process that tried it was killed, as happens when memory runs out"
 _SAFE_PATH: Final = "PYTHONSAFEPATH"
 
 
@@ -30,8 +32,8 @@ def exit_with_parent() -> None:
 def describe_exit(status: int | None) -> str:
     """Describe the exit of a process."""
     if status == -getattr(signal, "SIGKILL", 9):
-        return "the process at it was killed, as happens when memory runs out"
-    return f"the process at it ended with status {status}"
+        return KILLED
+    return f"its process ended with status {status}"
 
 
 def can_start_workers() -> bool:
@@ -41,7 +43,7 @@ def can_start_workers() -> bool:
 
 @contextmanager
 def safe_path() -> Generator[None]:
-    """Let a Python process that starts here not import from the working directory."""
+    """Keep a Python process that starts here from importing from the working directory."""
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
@@ -55,7 +57,7 @@ def safe_path() -> Generator[None]:
 
 @contextmanager
 def ignoring_interrupts() -> Generator[None]:
-    """Let a process that starts here be deaf to Ctrl-C from its first moment on."""
+    """Let a process that starts here ignore Ctrl-C from the start."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

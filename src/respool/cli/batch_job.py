@@ -1,4 +1,4 @@
-"""Job of `respool compact --batch`: a corpus in, a folder of shards out."""
+"""`respool compact --batch`: a corpus compacted into a folder of shards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BatchArguments(Struct, frozen=True, kw_only=True):
 
 
 def run_batch_job(arguments: BatchArguments) -> None:
-    """Compact the corpus, print the figures, and exit with what they say."""
+    """Compact the corpus, print the figures, and exit with their status."""
     if arguments.output == STANDARD_STREAM:
         raise CommandError("--batch needs a folder for its shards: -o DIR, or -o s3://bucket/name.")
     record = RecordOptions(
@@ -134,6 +134,7 @@ def _problem_lines(summary: BatchSummary, folder: str) -> Iterator[str]:
     for one in summary.unreadable[:_MAX_REASONS]:
         yield f"Not read: {one.source}: {one.reason}"
     if summary.failed:
-        yield f"Not done: {pluralize(len(summary.failed), 'shard')}. Run the same again to try it."
+        shards = pluralize(len(summary.failed), "shard")
+        yield f"Not done: {shards}. Run the same command again to retry."
         for one in summary.failed[:_MAX_REASONS]:
             yield f"  {one.source}: {one.reason}"

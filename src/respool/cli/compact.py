@@ -50,29 +50,29 @@ _BATCH_OPTIONS = ("column", "to", "with_originals", "engine", "jobs", "quiet")
     "--batch",
     is_flag=True,
     help="Compact every record of the files: JSONL or Parquet, folders of them, or addresses such "
-    "as s3://bucket/logs. A run that was ended is gone on with.",
+    "as s3://bucket/logs. The same command again continues an interrupted run.",
 )
 @click.option(
     "--column",
     metavar="NAME",
-    help="With --batch: the field of a record that has the request; by default, the record is it.",
+    help="With --batch: the field of a record that holds the request; default: the whole record.",
 )
 @click.option(
     "--to",
     type=click.Choice(("jsonl", "parquet")),
-    help="With --batch: the kind of the output; by default, that of the input.",
+    help="With --batch: the format of the output; default: that of the input.",
 )
 @click.option(
     "--with-originals",
     is_flag=True,
-    help="With --batch: keep the originals of each record in a field of it.",
+    help="With --batch: add the originals of each record as a field of its own.",
 )
 @engine_option
 @click.option(
     "--jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="With --batch: number of processes; by default one per core.",
+    help="With --batch: number of processes; default: one per core.",
 )
 @click.option("--quiet", is_flag=True, help="With --batch: show no progress.")
 def compact(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..errors import RespoolError
+from ..errors import RespoolError, describe_missing_package
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,11 +32,8 @@ class CommandError(click.ClickException):
 
 
 def missing_package(what: str, error: ImportError, extra: str) -> CommandError:
-    """Error for a missing optional package. respool is on no registry yet."""
-    return CommandError(
-        f"{what} needs {error.name}, which is not installed: "
-        f"pip install '.[{extra}]' in a clone of respool's repository."
-    )
+    """Error for an optional package that is not installed."""
+    return CommandError(describe_missing_package(what, error, extra))
 
 
 class _CommandInterrupted(CommandError):

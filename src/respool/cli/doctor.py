@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ..accelerator import VARIABLE, find_accelerator
 from ..config import PREFIX
-from ..errors import PolicyError, RespoolError
+from ..errors import PolicyError, RespoolError, install_command
 from ..plugins import installed_version
 from ..policy import Policy
 from ..regex import lazy_compile
@@ -143,7 +143,7 @@ def _check_extras(_around: Surroundings) -> Iterator[Finding]:
                 f"extra {extra}",
                 "note",
                 f"{_EXTRA_USES[extra]} cannot be used without {', '.join(lacking)}",
-                f"pip install '.[{extra}]' in a clone of respool's repository.",
+                f"{install_command(extra)}.",
             )
         else:
             yield Finding(f"extra {extra}", "ok", "installed")

@@ -32,7 +32,7 @@ def mcp(
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
     Claude Code: claude mcp add respool -- respool mcp. For others: respool docs operate/mcp. With
-    --url it asks a proxy on another machine; a brief is still of the agent's work on this one.
+    --url it asks a proxy on another machine; briefs are of this machine's transcripts.
     """
     try:
         from ..mcp_server.server import serve_stdio  # lazily: no other command needs the SDK

@@ -55,7 +55,7 @@ from .options import engine_option, json_option
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    help="Keep the outcomes of finished files there; a run that is started again takes them.",
+    help="Folder for the outcomes of finished files, which the next run takes from there.",
 )
 @click.option("--quiet", is_flag=True, help="Show no progress, and no list of what was skipped.")
 def replay(**given: Any) -> None:

@@ -21,11 +21,11 @@ from ..replay.input_file import parquet_below, remote_transcripts
 from ..replay.policies import DEFAULT_POLICIES, NONE, sender_factory
 from ..replay.result import ProxiedTotal, Replay
 from ..replay.runner import (
+    Execution,
     InputFile,
     Progress,
     ProgressCallback,
     ReplayOptions,
-    RunMeans,
     RunRequest,
     RunResult,
     client_session_id,
@@ -192,13 +192,13 @@ def _replay_files(
     if not files:
         return RunResult((), ())
     with progress_bar(files, quiet=arguments.quiet) as note:
-        return replay_files(files, wanted, _run_means(arguments), note)
+        return replay_files(files, wanted, _execution_of(arguments), note)
 
 
-def _run_means(arguments: ReplayArguments) -> RunMeans:
+def _execution_of(arguments: ReplayArguments) -> Execution:
     folder = arguments.checkpoint
     checkpoint = None if folder is None else Checkpoint(absolute(folder))
-    return RunMeans(arguments.jobs or core_count(), arguments.engine, checkpoint)
+    return Execution(arguments.jobs or core_count(), arguments.engine, checkpoint)
 
 
 def _is_unusable(paths: Sequence[str], found: RunResult) -> bool:

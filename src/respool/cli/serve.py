@@ -140,8 +140,8 @@ def _forward_only(
     default=512.0,
     show_default=True,
     metavar="MEGABYTES",
-    help="Memory for what is known of conversations, approximately; a conversation that is not "
-    "known any more is folded anew.",
+    help="Approximate memory for conversations; one that no longer fits is folded anew at its next "
+    "request.",
 )
 @click.option(
     "--notice",
@@ -158,7 +158,7 @@ def _forward_only(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="At the end, wait this long for open responses.",
+    help="At shutdown, wait this long for open responses.",
 )
 @click.option("--quiet", is_flag=True, help="Log no line per request.")
 @click.option(

@@ -25,7 +25,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..store.teams import Team, TeamToken, TeamUsage
 
-_NO_CHANGE = "-"  # of a quota or of days: no limit any more
+_NO_LIMIT = "-"  # in place of a quota or of days
 
 name_argument = click.argument("name", metavar="NAME")
 
@@ -40,7 +40,7 @@ class _Limit(click.ParamType[Any]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int | float | str:
         """The number, or `-`."""
-        if value == _NO_CHANGE:
+        if value == _NO_LIMIT:
             return value
         try:
             return self._kind(value)
@@ -51,7 +51,7 @@ class _Limit(click.ParamType[Any]):
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what a team may have: settings, quota, retention."""
+    """Add the options for settings, quota and retention of a team."""
     options = (
         click.option(
             "--policy",
@@ -64,18 +64,21 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
             "--preset", type=click.Choice(tuple(PRESETS)), help="Preset of the team's settings."
         ),
         click.option(
-            "--quota-dollars", type=_Limit(float), metavar="D", help="Most dollars in a period."
+            "--quota-dollars", type=_Limit(float), metavar="D", help="Maximum dollars in a period."
         ),
         click.option(
-            "--quota-requests", type=_Limit(int), metavar="N", help="Most requests in a period."
+            "--quota-requests", type=_Limit(int), metavar="N", help="Maximum requests in a period."
         ),
         click.option(
-            "--per", type=click.Choice(("day", "month")), help="Period of the quota, in UTC: month."
+            "--per",
+            type=click.Choice(("day", "month")),
+            help="Period of the quota, in UTC; of a new team: month.",
         ),
         click.option(
             "--over-quota",
             type=click.Choice(("refuse", "pass")),
-            help="Refuse requests over the quota with 429, or send them as they came: refuse.",
+            help="Refuse requests over the quota with 429, or send them as they came; of a new "
+            "team: refuse.",
         ),
         click.option(
             "--days",
@@ -152,7 +155,7 @@ def _changes(given: dict[str, Any], before: Team | None) -> dict[str, Any]:
 
 
 def _value(given: Any) -> Any:
-    return None if given == _NO_CHANGE else given
+    return None if given == _NO_LIMIT else given
 
 
 def _settings(file: Path | None, preset: str | None) -> str:
@@ -182,7 +185,7 @@ def token(name: str, expires: str | None, store_file: str | None) -> None:
     with open_existing_store(store_file) as store:
         made, secret = store.teams.issue(name, now, until)
     click.echo(secret)
-    valid = "" if until is None else f", valid until {_shown(until)}"
+    valid = "" if until is None else f", valid until {_format_time(until)}"
     click.echo(f"Token {made.id} of team {name}{valid}. It is not shown again.", err=True)
 
 
@@ -194,8 +197,11 @@ def revoke(ids: tuple[str, ...], store_file: str | None) -> None:
     with open_existing_store(store_file) as store:
         for id in ids:
             if not store.teams.revoke(id, time.time()):
-                raise CommandError(f"There is no token {id!r:.60} that is not revoked already.")
-            click.echo(f"Revoked token {id}. Proxies that run refuse it within a few seconds.")
+                raise CommandError(
+                    f"There is no token {id!r:.60}, or it was revoked already; respool team list "
+                    "shows all."
+                )
+            click.echo(f"Revoked token {id}. Running proxies refuse it within a few seconds.")
 
 
 @team.command("remove")
@@ -255,7 +261,7 @@ def list_teams(store_file: str | None, *, as_json: bool) -> None:
 
 
 def _public(token: TeamToken) -> dict[str, Any]:
-    """What may be shown of a token; its hash is not for other eyes."""
+    """The fields of a token that may be shown: neither hash nor owner."""
     fields: dict[str, Any] = to_builtins(token)
     return {name: value for name, value in fields.items() if name not in ("hash", "owner")}
 
@@ -265,7 +271,7 @@ def _team_table(teams: tuple[Team, ...], usage_of: Callable[[Team], TeamUsage]) 
     rows = [
         (
             one.name,
-            f"{usage_of(one).requests:,} requests, ${usage_of(one).dollars:,.2f}",
+            f"{pluralize(usage_of(one).requests, 'request')}, ${usage_of(one).dollars:,.2f}",
             _quota(one),
             one.quota.period,
             one.quota.when_over,
@@ -280,7 +286,7 @@ def _team_table(teams: tuple[Team, ...], usage_of: Callable[[Team], TeamUsage]) 
 def _quota(team: Team) -> str:
     limits: list[str] = []
     if team.quota.requests is not None:
-        limits.append(f"{team.quota.requests:,} requests")
+        limits.append(pluralize(team.quota.requests, "request"))
     if team.quota.dollars is not None:
         limits.append(f"${team.quota.dollars:,.2f}")
     return ", ".join(limits) or "none"
@@ -289,20 +295,22 @@ def _quota(team: Team) -> str:
 def _token_table(tokens: list[tuple[str, TeamToken]]) -> Table:
     columns = ("Token", "Team", "Made", "Last used", "State")
     rows = [
-        (one.id, name, _shown(one.created), _shown(one.used), _state(one)) for name, one in tokens
+        (one.id, name, _format_time(one.created), _format_time(one.used), _state(one))
+        for name, one in tokens
     ]
     return Table("Tokens", columns, rows, no_wrap=frozenset({"Token", "Team"}))
 
 
 def _state(token: TeamToken) -> str:
     if token.revoked is not None:
-        return f"revoked {_shown(token.revoked)}"
+        return f"revoked {_format_time(token.revoked)}"
     if token.expires is None:
         return "valid"
-    return f"{'valid until' if token.is_valid(time.time()) else 'expired'} {_shown(token.expires)}"
+    state = "valid until" if token.is_valid(time.time()) else "expired"
+    return f"{state} {_format_time(token.expires)}"
 
 
-def _shown(time: float | None) -> str:
+def _format_time(time: float | None) -> str:
     if time is None:
         return "never"
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")

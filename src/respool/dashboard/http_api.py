@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from ..lru_map import LruMap
 from ..policy import Policy
 from ..store import SQLStore, StoreUnavailable
 from ..store.owned import OwnedStore
@@ -135,8 +135,7 @@ class Dashboard:
         self._store, self._proxy, self._policy_of = store, proxy, policy_of
         self._queries = DashboardQueries(store, proxy, teams=store.teams.all)
         # By team, for itself and for the administrator.
-        self._of_teams: OrderedDict[tuple[str, bool], tuple[Team, DashboardQueries]]
-        self._of_teams = OrderedDict()
+        self._of_teams = LruMap[tuple[Team, bool], DashboardQueries](_MAX_TEAMS)
         self._control = control  # None: nothing can be changed
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self._waiting = 0
@@ -169,7 +168,7 @@ class Dashboard:
         return {f"{API}mode": switch, f"{API}pin": partial(self._pin, owner=owner)}
 
     def _queries_for(self, scope: Scope, query: Query) -> DashboardQueries:
-        """The queries that a visitor may ask: a team's own, or those that it chooses."""
+        """The queries for a visitor: a team's own; for the administrator those of a chosen team."""
         team: Team | None = scope.get(VISITOR)
         is_visitor = team is not None
         if team is None:
@@ -179,13 +178,10 @@ class Dashboard:
                 team = self._store.teams.get(query["team"])
             except TeamError:
                 raise QueryError(404, "There is no such team.") from None
-        key = team.owner, is_visitor
-        known = self._of_teams.get(key)
-        if known is None or known[0] != team:
-            known = self._of_teams[key] = team, self._new_queries(team, is_visitor=is_visitor)
-            if len(self._of_teams) > _MAX_TEAMS:
-                self._of_teams.popitem(last=False)
-        return known[1]
+        chosen = team
+        return self._of_teams.get_or_make(
+            (chosen, is_visitor), lambda: self._new_queries(chosen, is_visitor=is_visitor)
+        )
 
     def _new_queries(self, team: Team, *, is_visitor: bool) -> DashboardQueries:
         proxy = self._proxy
@@ -258,7 +254,7 @@ class Dashboard:
     async def _run_query(
         self, scope: Scope, query: Query, ask: Callable[[DashboardQueries], bytes]
     ) -> bytes:
-        """Ask the queries that a visitor may ask, off the event loop, limited in number."""
+        """Ask the queries for a visitor, off the event loop, with a limited number at once."""
 
         def run() -> bytes:
             return ask(self._queries_for(scope, query))

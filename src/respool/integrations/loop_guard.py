@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ..loops import LoopDetector, Verdict
+from ..lru_map import LruMap
 from ..tools import Tools
 
 MAX_CONVERSATIONS: Final = 256  # the detector of the one that was idle longest is forgotten
@@ -39,7 +40,7 @@ class LoopGuard:
 
     def __init__(self, tools: Tools | None = None) -> None:
         self._tools = tools
-        self._detectors: OrderedDict[str, LoopDetector] = OrderedDict()
+        self._detectors = LruMap[str, LoopDetector](MAX_CONVERSATIONS)
         self._pending: OrderedDict[tuple[str, object], _PendingCall] = OrderedDict()
         self._lock = Lock()
 
@@ -103,11 +104,7 @@ class LoopGuard:
             self._detector(conversation).heard()
 
     def _detector(self, conversation: str) -> LoopDetector:
-        found = self._detectors.setdefault(conversation, LoopDetector(tools=self._tools))
-        self._detectors.move_to_end(conversation)
-        if len(self._detectors) > MAX_CONVERSATIONS:
-            self._detectors.popitem(last=False)
-        return found
+        return self._detectors.get_or_make(conversation, lambda: LoopDetector(tools=self._tools))
 
 
 def with_advice(text: str, verdict: Verdict) -> str:

@@ -1,4 +1,4 @@
-"""Access: which team a request's token stands for, and whether its quota is used up."""
+"""Access to the proxy: the team of a request's token, and its quota."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _USED_SECONDS: Final = 3_600.0  # the precision of a token's last use
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a request was admitted as."""
+    """The team that a request is admitted for, and its quota."""
 
     team: Team | None = None  # None: the administrator, or anybody where no token is asked for
     by_token: bool = False
@@ -43,8 +43,8 @@ def grant_in(scope: Scope) -> Grant:
 class Gate:
     """Admits requests by the administrator's token or a team's.
 
-    The teams are in the store, for all replicas. What is known of them is at most a few seconds
-    old. While the store cannot be read, the last known teams count for an hour.
+    Teams are read from the store, which replicas share, and are at most a few seconds old. While
+    the store cannot be read, the last known teams count for an hour.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Gate:
         return self._known is not None and bool(self._known.teams)
 
     def is_administrator(self, admission: Admission) -> bool:
-        """True if a request brings the administrator's token."""
+        """True if a request has the administrator's token."""
         token = self._token
         return token is not None and hmac.compare_digest(
             admission.token.encode("utf-8", "surrogatepass"), token.encode()
@@ -96,7 +96,10 @@ class Gate:
         return Grant(team, by_token=True, exceeded=directory.exceeded(team, now))
 
     def _admit_without_directory(self, admission: Admission) -> Grant:
-        """A store that cannot be read stops no request of a server without tokens."""
+        """The grant of a request while the teams are unknown.
+
+        A server without tokens answers it; where there was a token or a team, it is refused.
+        """
         if is_team_token(admission.token):
             raise ProxyError(503, "store", "the teams cannot be read now.")
         if self._token is not None or self._known is not None:
@@ -141,14 +144,14 @@ class Gate:
             await asyncio.to_thread(teams.note_used, id, hour)
 
     async def close(self) -> None:
-        """Finish what runs."""
+        """Wait for running reads and writes of the store."""
         running = {*self._writing, *([self._loading] if self._loading else [])}
         if running:
             await asyncio.wait(running)
 
 
 def refuse_over_quota(grant: Grant, now: float) -> None:
-    """Refuse a request of a team that has used up its quota, unless its requests pass."""
+    """Refuse a request of a team over its quota, unless the team's requests pass."""
     team, exceeded = grant.team, grant.exceeded
     if team is None or exceeded is None or team.quota.when_over == "pass":
         return

@@ -83,7 +83,7 @@ BROWSER_FILES: Final = (
     "/apple-touch-icon-precomposed.png",
     "/robots.txt",
 )
-# What a team's token opens, besides all below /respool/: each of these answers for that team.
+# Pages for a team's token, besides all below /respool/: each answers for that team.
 _TEAM_PAGES: Final = frozenset({"/", "/respool", COMPRESS, GUARDRAIL, *BROWSER_FILES})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
@@ -117,7 +117,7 @@ class App:
         self._keep_alive = keep_alive  # None: no pings
         self._forwarder = Forwarder(self._client, self._middleware, options.limits, keep_alive)
         self._is_started = False
-        self.is_ending = False  # told to stop: a balancer sends its requests elsewhere
+        self.is_ending = False  # shutting down: a balancer sends its requests elsewhere
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's lifespan."""
@@ -261,7 +261,7 @@ class App:
 
 
 def _require_open_to_teams(path: str) -> None:
-    """Refuse a team the pages that show figures of all teams."""
+    """Refuse a team the pages with figures of all teams."""
     if path in _TEAM_PAGES or path.startswith("/respool/"):
         return
     raise ProxyError(403, "team", "this page is for the administrator's token.")

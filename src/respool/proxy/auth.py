@@ -50,14 +50,14 @@ def admission_of(request: Request) -> Admission:
 
 
 def is_team_token(token: str) -> bool:
-    """True for what looks like a token of a team."""
+    """True for a token in the form of a team's."""
     return _TEAM_TOKEN.fullmatch(token) is not None
 
 
 def with_bearer(admission: Admission) -> Admission:
-    """The admission of a request for respool's own pages, whose token may be a bearer's.
+    """The admission of a request for respool's own pages, which may have a bearer token.
 
-    Elsewhere that header is the provider's. A team's token is taken out: it is no API key.
+    For other requests that header is the provider's. A team's token is removed: it is no API key.
     """
     request = admission.request
     value = request.named.get(b"authorization", b"").strip()
@@ -71,7 +71,7 @@ def with_bearer(admission: Admission) -> Admission:
 
 
 def missing_token() -> ProxyError:
-    """The refusal of a request without a valid token; it is the same for every other token."""
+    """The refusal of a request without a valid token, the same for each invalid one."""
     return ProxyError(
         401,
         "token",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from threading import Lock
 from typing import Literal
@@ -10,8 +10,11 @@ from typing import Literal
 from msgspec import Struct
 
 from ..errors import invalid_value
+from ..lru_map import LruMap
 
 Phase = Literal["closed", "open", "half_open"]
+
+_MAX_TEAMS = 256  # whose circuit breakers are remembered
 
 
 class BreakerRules(Struct, frozen=True, kw_only=True):
@@ -32,9 +35,6 @@ class BreakerRules(Struct, frozen=True, kw_only=True):
         for name, lowest in minimum.items():
             if not getattr(self, name) >= lowest:
                 raise invalid_value("breaker: ", name, getattr(self, name), f"{lowest} or more")
-
-
-_MAX_TEAMS = 256  # whose circuit breakers are remembered
 
 
 class Permit(Struct, frozen=True):
@@ -133,25 +133,16 @@ class CircuitBreaker:
 
 
 class TeamBreakers:
-    """A circuit breaker for each team: what fails for one says nothing about another's requests."""
+    """A circuit breaker for each team, so that failures of one do not pause the others."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: OrderedDict[str, CircuitBreaker] = OrderedDict()  # by owner
-        self._lock = Lock()
+        self._known = LruMap[str, CircuitBreaker](_MAX_TEAMS)  # by owner
 
     def of(self, owner: str) -> CircuitBreaker:
         """The circuit breaker of a team."""
-        with self._lock:
-            found = self._known.get(owner)
-            if found is None:
-                found = self._known[owner] = CircuitBreaker(self._clock)
-                if len(self._known) > _MAX_TEAMS:
-                    self._known.popitem(last=False)
-            self._known.move_to_end(owner)
-            return found
+        return self._known.get_or_make(owner, lambda: CircuitBreaker(self._clock))
 
     def states(self) -> list[BreakerState]:
-        """The state of each."""
-        with self._lock:
-            return [one.state() for one in self._known.values()]
+        """The states of all."""
+        return [one.state() for one in self._known.values()]

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import PassedThrough, RespoolError
+from ..store.location import LOCK_TIMEOUT
 from .asgi import Headers
 from .auth import is_signed, keyed_hash, owner_of
 from .breaker import BreakerState, CircuitBreaker, Permit, TeamBreakers
@@ -61,7 +62,8 @@ _IMMEDIATE_BYTES: Final = 16 * 1024  # below, a decision in the event loop is fa
 _SIGNATURE_ERROR: Final = b"bound to a different conversation"  # Anthropic, on signed reasoning
 _SMALLER: Final = 0.8  # of a prompt that did not fit, if the provider names no limit
 _FIT_SECONDS: Final = 4.0  # after the deadline, for a projection whose original may not fit
-_FALLBACK_SECONDS: Final = 2.0  # for the edits in force; then the bytes that came are sent
+# For the edits in force; then the bytes that came are sent. A store waits for a lock meanwhile.
+_FALLBACK_SECONDS: Final = LOCK_TIMEOUT + 0.5
 _HUNG_SECONDS: Final = 60.0  # after which a late decision counts as one that never ends
 _MAX_LATE: Final = 1_024  # conversations that were late at their first request
 _WRAPPER: Final = "generateContentRequest"  # in Gemini's countTokens, around a whole request

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from threading import Event, Lock
+from threading import Event
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from ..edits import DropExchange, DropReasoning, Edit, PlaceBreakpoint, Replace
 from ..engine import FoldedRequest, FormatName, Refetch, Repair, Session
 from ..errors import RespoolError
 from ..facts import MAX_LOOKBACK_REQUESTS, Facts
+from ..lru_map import LruMap
 from ..markers import reference
 from ..policy import Policy
 from ..pricing import Usage
@@ -89,10 +89,9 @@ class Decider:
         self._guard = StoreGuard(store)
         self._observe = observe
         self._shared_store = shared_store  # other servers decide on the same conversations
-        self._name = secrets.token_hex(8)  # among them
+        self._name = secrets.token_hex(8)  # of this server, in claims
         self._session = Session(megabytes=memory)
-        self._team_sessions: OrderedDict[str, Session] = OrderedDict()  # by owner
-        self._sessions_lock = Lock()
+        self._team_sessions = LruMap[str, Session](_MAX_TEAM_SESSIONS)  # by owner
         self._conversations = Conversations()
 
     # --- decisions -------------------------------------------------------------------------
@@ -317,14 +316,7 @@ class Decider:
         if request.team is None:
             return self._session
         owner = request.team.owner
-        with self._sessions_lock:
-            found = self._team_sessions.get(owner)
-            if found is None:
-                found = self._team_sessions[owner] = self._session.scoped(owner.encode())
-                if len(self._team_sessions) > _MAX_TEAM_SESSIONS:
-                    self._team_sessions.popitem(last=False)
-            self._team_sessions.move_to_end(owner)
-            return found
+        return self._team_sessions.get_or_make(owner, lambda: self._session.scoped(owner.encode()))
 
     def close(self) -> None:
         """Write all facts that the store can take."""
@@ -706,15 +698,17 @@ def _is_in_memory(turn: Turn) -> bool:
 
 def _was_sent_unchanged(folded: FoldedRequest, seen: _Known) -> bool:
     """True if the original of exactly this history was sent, and fitted: it is sent again."""
-    here, facts = folded.prefix, seen.facts
-    skipped = here in facts.skipped & facts.changed and facts.window_at(here) is None
-    return folded.is_bound and skipped
+    return folded.is_bound and _fitted_unchanged(folded.prefix, seen.facts)
 
 
 def _was_always_unchanged(boundaries: Sequence[bytes], facts: Facts) -> bool:
-    """True if the originals of all earlier requests of a bound history were sent."""
-    unchanged = facts.skipped & facts.changed
-    return all(prefix.hex() in unchanged for prefix in boundaries[:-1])
+    """True if the originals of all earlier requests of a bound history were sent, and fitted."""
+    return all(_fitted_unchanged(prefix.hex(), facts) for prefix in boundaries[:-1])
+
+
+def _fitted_unchanged(prefix: str, facts: Facts) -> bool:
+    """True if the original of exactly this history was sent, and not cut after an overflow."""
+    return prefix in facts.skipped & facts.changed and facts.window_at(prefix) is None
 
 
 def _surely_fits(turn: Turn) -> bool:

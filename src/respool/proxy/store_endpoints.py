@@ -50,10 +50,10 @@ _NAME_KINDS: Final = ("reference", "conversation")
 
 
 class StoreEndpoints:
-    """Answers what a team, an API key or the administrator may read of the store.
+    """Endpoints that answer with what a team, an API key or the administrator may read.
 
-    A team's token reads what the team owns, an API key what its requests left. The administrator's
-    token without a key reads everything. What belongs to another is answered as what is unknown.
+    A team's token reads what the team owns, an API key what its requests wrote. The administrator's
+    token without a key reads everything. Rows of other owners are answered as unknown ones.
     """
 
     def __init__(self, store: SQLStore, salt: Callable[[], bytes]) -> None:
@@ -95,9 +95,9 @@ class StoreEndpoints:
         return endpoint
 
     def _owner_in(self, scope: Scope) -> str | None:
-        """Whose rows a request may read; None: all."""
+        """The owner whose rows a request may read; None: all."""
         if scope["method"] not in ("GET", "HEAD"):
-            raise ProxyError(405, "method", "originals can only be read.")
+            raise ProxyError(405, "method", "the store can only be read.")
         grant = grant_in(scope)
         if grant.team is not None:
             return grant.team.owner
@@ -112,9 +112,9 @@ class StoreEndpoints:
         return LocalReader(self._store if owner is None else OwnedStore(self._store, owner))
 
     async def _in_turn(self, owner: str | None, ask: Callable[[], T]) -> T:
-        """Ask off the event loop, with few others at once."""
+        """Ask off the event loop, with a limited number at once."""
         if self._waiting[owner] >= _MAX_WAITING:
-            raise ProxyError(503, "busy", "too many ask at once; ask again.")
+            raise ProxyError(503, "busy", "too many queries at once; try again.")
         self._waiting[owner] += 1
         try:
             async with self._slots:
@@ -126,7 +126,7 @@ class StoreEndpoints:
 
 
 def _without_token(scope: Scope, grant: Grant) -> Headers:
-    """The headers without a bearer that was the proxy's token, which is no API key."""
+    """The headers without a bearer token that is the proxy's: it is no API key."""
     headers: Headers = scope["headers"]
     named = scope.get("root_path") or any(name == HEADER and value for name, value in headers)
     if not grant.by_token or named:
@@ -141,7 +141,7 @@ def _whose(grant: Grant, owner: str | None) -> str:
 
 
 async def _run(ask: Callable[[], T]) -> T:
-    """Ask the store off the event loop; its place is no affair of the client."""
+    """Ask the store off the event loop; errors do not name its location."""
     try:
         return await asyncio.to_thread(ask)
     except StoreUnavailable as error:
@@ -207,5 +207,5 @@ def _limit_in(query: Query, default: int, maximum: int) -> int:
 
 
 def _encode(value: Any) -> bytes:
-    """JSON in ASCII, in which texts may have half characters, where an agent cut them."""
+    """JSON in ASCII; texts may have lone surrogates, where an agent cut them."""
     return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ..errors import install_command
 from ..plugins import installed_version
 from .log import CompactionSummary, LogEntry
 
@@ -91,9 +92,9 @@ def span_exporter(environ: Mapping[str, str]) -> SpanExporter | None:
         return SpanExporter()
     except ImportError as error:
         _log.warning(
-            "The environment asks for OpenTelemetry spans, but %s is not installed: "
-            "pip install '.[otel]' in a clone of respool's repository.",
+            "The environment asks for OpenTelemetry spans, but %s is not installed: %s.",
             error.name,
+            install_command("otel"),
         )
     except Exception as error:  # noqa: BLE001 - a wrong setting must not stop the proxy
         _log.warning("OpenTelemetry spans cannot be sent: %s", error)

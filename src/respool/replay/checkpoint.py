@@ -1,4 +1,4 @@
-"""Checkpoints of a replay: the outcomes of each finished file, for a run that is started again."""
+"""Checkpoints of a replay: outcomes of finished files, for the next run."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Checkpoint(Struct, frozen=True):
     folder: str
 
     def of(self, request: RunRequest) -> PassCheckpoint:
-        """The part of one pass over the files."""
+        """The checkpoint of one pass over the files."""
         return PassCheckpoint(self.folder, request, _request_key(request))
 
 
 class PassCheckpoint(Struct, frozen=True):
-    """Finished files of one pass, under names that depend on all that their outcomes do."""
+    """Finished files of one pass, named by a hash of all that their outcomes depend on."""
 
     folder: str
     request: RunRequest

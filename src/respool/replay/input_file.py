@@ -1,7 +1,7 @@
 """Input files of a replay: on disk, in object storage, or tables of sessions in Parquet.
 
-Readers need a file on disk. One that is elsewhere is copied while it is read, and rows of Parquet
-are written as lines of JSON; results name the file as it was given.
+Readers need a file on disk. A file in storage is copied for as long as it is read, and rows of
+Parquet are written as lines of JSON. Results have the name that was given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARQUET = ".parquet"
 
 
 def remote_transcripts(address: str) -> list[FoundFile]:
-    """Files below an address that could be transcripts; one that is not there, if there is none."""
+    """Files below an address that could be transcripts. Without any, the address stands for one."""
     found = [*find_files(address)]
     chosen = [one for one in found if one.address == address or _is_input(one.address)]
     return chosen or [FoundFile(address, 0, "")]
@@ -40,7 +40,7 @@ def _is_input(address: str) -> bool:
 
 @contextmanager
 def readable_copy(name: str) -> Generator[Path]:
-    """A file on disk that a reader can read: the file itself, or a copy for as long."""
+    """A file on disk that a reader can read: the file itself, or a temporary copy."""
     if not is_remote(name) and not name.endswith(PARQUET):
         yield Path(name)
         return
@@ -63,7 +63,7 @@ def _as_lines(table: Path, folder: Path) -> Path:
 
 
 def edition_of(name: str) -> tuple[int, str] | None:
-    """Size and edition of a file, which change when it does; None: it cannot be said."""
+    """Size and edition of a file; None if its changes cannot be seen."""
     try:
         found = find_file(name)
     except (OSError, ValueError):

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..batch.ray_engine import run_on_ray
+from ..batch.worker_process import KILLED_EACH_TIME
 from .runner import (
     ItemOutcome,
     OutcomeCollector,
@@ -26,8 +27,7 @@ from .runner import (
 
 _UNIT_BYTES = 32_000_000
 _MAX_SHARES = 16  # of a file: each reads all of it
-_BEHIND = 1_000_000_000  # the index of what is said about a whole file
-_KILLED = "the processes at it were killed, as happens when memory runs out"
+_LAST_INDEX = 1_000_000_000  # behind all sessions: of what is reported about a whole file
 
 
 class ReplayUnit(Struct, frozen=True):
@@ -66,7 +66,7 @@ def process_on_ray(request: RunRequest, jobs: int, collector: OutcomeCollector) 
             collector.finish_file(file)
     for file in dict.fromkeys(left.values()):
         collector.note_death(file)
-        collector.abandon(file, _BEHIND, _KILLED)
+        collector.abandon(file, _LAST_INDEX, KILLED_EACH_TIME)
         collector.finish_file(file)
 
 

@@ -249,8 +249,8 @@ class RunResult(Struct, frozen=True):
 ProgressCallback = Callable[[Progress], None]
 
 
-class RunMeans(Struct, frozen=True):
-    """The means of a run; they change no figure."""
+class Execution(Struct, frozen=True):
+    """Processes, engine and checkpoint of a run; they change no figure."""
 
     jobs: int
     engine: EngineName = "local"
@@ -260,11 +260,11 @@ class RunMeans(Struct, frozen=True):
 def replay_files(
     files: Sequence[InputFile],
     request: RunRequest,
-    means: RunMeans | int,
+    execution: Execution | int,
     on_progress: ProgressCallback,
 ) -> RunResult:
     """Replay the sessions of all files; results are in the order of the files."""
-    means = RunMeans(means) if isinstance(means, int) else means
+    execution = Execution(execution) if isinstance(execution, int) else execution
     sizes = {str(file): estimate_bytes(file) for file in files}
     kept = OutcomeCollector(sizes, on_progress)
     only = list(islice(read_items(str(files[0])), 2)) if len(files) == 1 else None
@@ -272,30 +272,30 @@ def replay_files(
         _process_serially({str(files[0]): iter(only)}, request, kept)
         return kept.result()
     traces = OutcomeCollector(sizes, lambda _: None)
-    _process_files(replace(request, trace_only=True), means, traces)
+    _process_files(replace(request, trace_only=True), execution, traces)
     duplicates = find_duplicates(traces.traces())
     for file, why in traces.abandoned.items():
         kept.abandon(file, 0, why)
         kept.finish_file(file)
-    _process_files(replace(request, duplicates=duplicates), means, kept)
+    _process_files(replace(request, duplicates=duplicates), execution, kept)
     return replace(kept.result(), duplicates=sum(len(one.requests) for one in duplicates.values()))
 
 
-def _process_files(request: RunRequest, means: RunMeans, collector: OutcomeCollector) -> None:
+def _process_files(request: RunRequest, execution: Execution, collector: OutcomeCollector) -> None:
     """Process all sessions that no checkpoint has."""
-    if means.checkpoint is not None:
-        collector.use(means.checkpoint.of(request))
-    if means.engine == "ray":
+    if execution.checkpoint is not None:
+        collector.use_checkpoint(execution.checkpoint.of(request))
+    if execution.engine == "ray":
         from .ray_units import process_on_ray  # lazily: only for this engine
 
-        process_on_ray(request, means.jobs, collector)
+        process_on_ray(request, execution.jobs, collector)
         return
-    if means.jobs > 1 and sum(collector.pending().values()) >= MIN_PARALLEL_BYTES:
+    if execution.jobs > 1 and sum(collector.pending().values()) >= MIN_PARALLEL_BYTES:
         from ..batch.worker_process import can_start_workers  # late: small inputs need no processes
         from .worker_pool import WorkerPool
 
         if can_start_workers():
-            WorkerPool(request, means.jobs, collector).run()
+            WorkerPool(request, execution.jobs, collector).run()
             return
     _process_serially({file: read_items(file) for file in collector.pending()}, request, collector)
 
@@ -419,8 +419,8 @@ class OutcomeCollector:
         self._disturbed = set[str]()  # files that another run may read better
         self.abandoned: dict[str, str] = {}  # unreadable files, and the reason
 
-    def use(self, checkpoint: PassCheckpoint) -> None:
-        """Take what a checkpoint has, and keep what is done from now on."""
+    def use_checkpoint(self, checkpoint: PassCheckpoint) -> None:
+        """Take the outcomes that a checkpoint has, and save those of other files in it."""
         for file in self.pending():
             if (known := checkpoint.load(file)) is not None:
                 for index, outcome in known:
@@ -429,7 +429,7 @@ class OutcomeCollector:
         self._checkpoint = checkpoint
 
     def note_death(self, file: str) -> None:
-        """Record that a process died at a file, so that no checkpoint has it."""
+        """Record that a process died at a file: its outcomes are not saved."""
         self._disturbed.add(file)
 
     def pending(self) -> dict[str, int]:

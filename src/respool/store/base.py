@@ -228,7 +228,7 @@ class PriorRequests(Struct, frozen=True):
     edited: bool = False  # a projection with less than the client's history was sent
     edits: tuple[RecordedEdit, ...] = ()  # edits recorded after the given record
     last_id: int = 0  # the last record with edits
-    # Claimed requests, recorded or not: hash of the history, who claimed it, and the request.
+    # Claims, recorded or not: hash of the history, claimant, and request.
     claims: tuple[tuple[str, str, SentRequest], ...] = ()
 
 

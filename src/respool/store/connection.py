@@ -1,7 +1,6 @@
-"""What the tables ask of a database: a connection, and who hands it out.
+"""Protocols of a database and its connections, as the tables use them.
 
-The tables' SQL is SQLite's, as far as PostgreSQL has the same or can be given it: see
-`postgres_dialect.py`, which translates the rest.
+The tables' SQL is written for SQLite; `postgres_dialect.py` translates it for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class DamagedRow(sqlite3.DataError):
-    """A row cannot be read: a byte of it has changed. Either store takes it as its own error."""
+    """A row cannot be read: a byte of it has changed. Both databases report it as damage."""
 
 
 class Rows(Protocol):
@@ -72,7 +71,7 @@ class Database(Protocol):
         ...
 
     def sweep(self, work: Callable[[Connection], T]) -> T | None:
-        """Run a step of the sweep; None if another process is at it."""
+        """Run a step of the sweep; None if another process runs one."""
         ...
 
     def used_bytes(self, limit: float) -> int:

@@ -61,7 +61,7 @@ class _WriteJob:
         return self.value
 
 
-class Database:
+class SQLiteDatabase:
     """The database file: opened at first use, reopened if it was deleted or damaged."""
 
     def __init__(

@@ -325,8 +325,11 @@ def side_file(path: Path, suffix: str) -> Path:
 def _prepare(connection: sqlite3.Connection, salt: bytes | None) -> None:
     ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
     if not pages:
+        # At once: a file without the id, as a kill in between would leave it, is another program's.
+        connection.execute("BEGIN")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # in its first bytes
+        connection.execute("COMMIT")
     for statement in _WRITER_PRAGMAS:
         connection.execute(statement).fetchall()
     migrate(connection, salt, MIGRATIONS)

@@ -1,4 +1,4 @@
-"""Where a store is: a file on this machine, or a PostgreSQL database."""
+"""Location of a store: a file on this machine, or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ..config import STORE
-from ..errors import PolicyError
+from ..errors import PolicyError, describe_missing_package
 
 if TYPE_CHECKING:
     from .retention import Retention
@@ -24,7 +24,7 @@ _SCHEMES = ("postgresql://", "postgres://")
 
 
 class ServerAddress(Struct, frozen=True):
-    """The URL of a PostgreSQL database, which is never shown as a whole.
+    """The URL of a PostgreSQL database, shown without password and parameters.
 
     >>> ServerAddress("postgresql://team:secret@db.example:5433/respool?sslmode=require")
     postgresql://team@db.example:5433/respool
@@ -46,7 +46,7 @@ StoreLocation = Path | ServerAddress
 
 
 def parse_location(text: str) -> StoreLocation:
-    """The store that a person names: a file's path, or a PostgreSQL URL."""
+    """The location in an option: the path of a file, or a PostgreSQL URL."""
     if text.startswith(_SCHEMES):
         return ServerAddress(text)
     return Path(text)
@@ -104,6 +104,6 @@ def open_store(
     except ImportError as error:
         from .base import StoreUnavailable  # lazily: it needs this module
 
-        said = f"{error.name or error} is not installed; the extra postgres of respool has it"
+        said = describe_missing_package("PostgreSQL", error, "postgres").rstrip(".")
         raise StoreUnavailable(location, "failing", said) from None
     return PostgresStore(location, retention=retention, create=create, wait=wait)

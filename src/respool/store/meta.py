@@ -1,4 +1,4 @@
-"""What a store notes of itself: salt, stamp and trusted time."""
+"""Metadata of a store: salt, stamp and trusted time."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def not_before_trusted(connection: Connection, time: float) -> float:
 
 
 def read_clock(connection: Connection) -> dict[str, float]:
-    """Return what earlier sweeps have noted of the clock."""
+    """Return the clock as earlier sweeps have recorded it."""
     return dict(connection.execute(READ_CLOCK))
 
 
 def write_clock(connection: Connection, seen: float, steady_since: float, trusted: float) -> None:
-    """Note the clock for later sweeps."""
+    """Record the clock for later sweeps."""
     connection.executemany(
         WRITE_CLOCK,
         [("clock seen", seen), ("clock steady since", steady_since), ("clock trusted", trusted)],

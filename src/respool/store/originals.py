@@ -38,8 +38,6 @@ _READABLE_QUERY = """
         WHERE k.ref = ?1 AND c.owner = ?2))"""
 _MAX_CONVERSATIONS = 64  # cached
 _MAX_REFS = 5_000  # per conversation
-
-
 _REF_CHARS = 20
 _SPACE_MARK = "~"  # between the reference and the team, in the name of a row
 
@@ -47,8 +45,8 @@ _SPACE_MARK = "~"  # between the reference and the team, in the name of a row
 def row_of(ref: str, owner: str) -> str:
     """The name of the row in which an owner's original is stored.
 
-    A team shares no row with anybody. So what others have stored changes neither what a team can
-    read nor how long that takes.
+    A team shares no row with others. So what they have stored changes neither what a team can read
+    nor how long that takes.
 
     >>> row_of("a" * 3, "anonymous"), row_of("a" * 3, "team:billing.0a1b")
     ('aaa', 'aaa~0a1b')
@@ -182,7 +180,7 @@ def keep_originals(
 
 
 def find_row(connection: Connection, ref: str, owner: str | None) -> str:
-    """The row of an owner's original; of anybody's, for the owner of the file."""
+    """The row of an owner's original; without an owner, the first row of that reference."""
     if owner is not None:
         return row_of(ref, owner)
     if find_present(connection, (ref,)):

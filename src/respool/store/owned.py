@@ -1,4 +1,4 @@
-"""The store as one owner sees it: each read is that owner's, whatever the caller asks for."""
+"""The store as one owner sees it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from .sql_store import SQLStore
 
 
 class OwnedStore:
-    """What one owner may read of a store, under the names of the store's own methods.
+    """Reads of a store for one owner, under the names of the store's own methods.
 
-    The owner that a caller names is ignored. A method that is not here cannot be called, so a new
-    one shows nothing until somebody writes it down here.
+    The owner that a caller names is ignored. Methods that are missing here cannot be called: a new
+    one of the store shows nothing until it is added.
     """
 
-    location = Path()  # where the store is does not concern an owner
+    location = Path()  # not shown to an owner
     dropped = 0
 
     def __init__(self, store: SQLStore, owner: str) -> None:
@@ -47,11 +47,11 @@ class OwnedStore:
         return self._store.last_error()
 
     def size(self) -> int:
-        """Return nothing: the size of the store is the work of all owners."""
+        """Return 0: the size of the store depends on all owners."""
         return 0
 
     def quarantined_files(self) -> list[Path]:
-        """Return nothing: damaged files hold what others have stored, too."""
+        """Return nothing: damaged files hold originals of all owners."""
         return []
 
     def original(self, ref: str, _owner: str | None = None) -> str | None:
@@ -115,7 +115,7 @@ class OwnedStore:
         return [replace(one, id=self._masked(one.id, one.last)) for one in found]
 
     def _masked(self, id: int, last: float) -> int:
-        """A row's id under a mask of its own, or the id again under the same mask."""
+        """A row's id with the bits of a keyed hash flipped; the same call gives the id back."""
         data = f"{self._owner} {last!r}".encode()
         digest = hashlib.blake2b(data, digest_size=8, key=self._store.salt()[:64]).digest()
         return id ^ (int.from_bytes(digest) >> 1)

@@ -14,7 +14,7 @@ from .sql_store import SQLStore
 
 
 class PostgresStore(SQLStore):
-    """Originals, facts and records in a schema `respool`; opened at first use, by any thread."""
+    """Originals, facts and records in the schema `respool`; opened at first use, by any thread."""
 
     is_shared = True
     _database: PostgresDatabase

@@ -1,8 +1,8 @@
 """PostgreSQL connections shared by threads: borrowed, given back, and opened again with back-off.
 
-Many processes on many machines may use one database. Each write is a transaction that holds a
-shared lock, and what deletes rows holds it alone. So nothing that a writer has just found goes
-before its transaction ends, as in SQLite, which has one writer at a time.
+Many processes on many machines may use one database. A write holds a lock that others can share; a
+transaction that deletes rows holds it alone. So no row that a writer has found is deleted before
+its transaction ends, as in SQLite, which has one writer at a time.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ _REASON_CLASSES: Final[dict[str, UnavailableReason]] = {
     "XX": "broken",  # corrupted data
 }
 _REASONS_TO_RECONNECT: Final = ("broken", "missing", "read-only", "refused")
-# Until a connection stands, libpq gives no code.
-_SAID: Final[tuple[tuple[str, UnavailableReason], ...]] = (
+# Errors before a connection is established have no code.
+_REASONS_BY_MESSAGE: Final[tuple[tuple[str, UnavailableReason], ...]] = (
     ("authentication failed", "refused"),
     ("pg_hba.conf", "refused"),
     ("no password supplied", "refused"),
@@ -86,7 +86,7 @@ _MAX_DETAIL: Final = 200
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection that does not wait for ever for a server that is silent."""
+    """A connection that gives up a silent server."""
 
     def wait(
         self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = _SILENCE_SECONDS
@@ -321,9 +321,10 @@ class PostgresDatabase:
             self._idle.append(connection)
 
     def _note_failure(self, connection: TranslatedConnection, error: Exception) -> StoreUnavailable:
-        """The error that callers see. What it says of this connection holds of the others too.
+        """The error that callers see.
 
-        The server may be another one now, or allow other things: the next use connects anew.
+        A lost connection, or a reason that may change with the server, ends the idle ones as well:
+        the next use connects anew.
         """
         unavailable = self._unavailable(error)
         if connection.raw.info.transaction_status == TransactionStatus.ACTIVE:
@@ -402,7 +403,7 @@ class PostgresDatabase:
     # --- the schema ----------------------------------------------------------------------------
 
     def _prepare(self, connection: TranslatedConnection) -> None:
-        """Make the schema, or bring it to this version; several processes may start at once."""
+        """Create the schema, or migrate it to this version; several processes may start at once."""
         self._reject_unsuitable(connection)
         version = self._version(connection)
         latest = len(translate_migrations())
@@ -502,19 +503,19 @@ def _classify(error: Exception) -> UnavailableReason:
         return "failing"
     said = str(error)
     if "FATAL" in said or "no password" in said:
-        for words, reason in _SAID:
+        for words, reason in _REASONS_BY_MESSAGE:
             if words in said:
                 return reason
     return "unreachable"
 
 
 def _is_worth_another(error: Exception, was_idle: bool) -> bool:
-    """Check if a transaction may succeed when it is run again at once."""
+    """Check if a transaction may succeed if it is run again at once."""
     if isinstance(error, _Undecided):
         return False
     if getattr(error, "sqlstate", None) in ("40001", "40P01"):
         return True
-    # What is said on a connection that was idle may not hold of a new one.
+    # An error of a connection that was idle may not occur on a new one.
     return was_idle and _classify(error) in ("unreachable", "read-only")
 
 

@@ -1,4 +1,4 @@
-"""What agents and people ask of a store, whether it is here or behind a proxy."""
+"""Readers of a store for agents and commands: of an open store, or through a proxy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RecentRequests(Struct, frozen=True):
 
 
 class StoreReader(Protocol):
-    """Reads what its caller may read. Raises RespoolError if it cannot."""
+    """Reads of a store, limited to its caller. Raises RespoolError if the store cannot be read."""
 
     def original(self, ref: str) -> str | None:
         """Return the text of a reference; None if there is none for this caller."""
@@ -46,7 +46,7 @@ class StoreReader(Protocol):
 
 
 class LocalReader:
-    """Reads an open store as its owner, or as one of its teams or keys."""
+    """Reader of an open store, as its owner or as one of its teams or keys."""
 
     def __init__(self, store: Store | OwnedStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The store behind a proxy, read over HTTP with the token of a team or of the administrator."""
+"""Reader of a store through a proxy, over HTTP, with a team's or the administrator's token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _EXAMPLE: Final = "http://host:7733"
 
 
 class RemoteStoreError(RespoolError):
-    """The proxy cannot be asked, or refuses; the message says why and what to do."""
+    """The proxy cannot be reached, or refuses; the message says why and what to do."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -49,9 +49,9 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class RemoteReader:
-    """Reads a store through the proxy at a URL.
+    """Reader of a store through the proxy at a URL.
 
-    The token goes only to what answers as respool does without it, and is in no message.
+    The token is sent only to a server that has answered as respool does. No message contains it.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -83,14 +83,14 @@ class RemoteReader:
         return self._ask(REQUESTS, RecentRequests, conversation=conversation, limit=limit)
 
     def _ask(self, path: str, answer: type[T], **query: str | int) -> T:
-        """Get a value in JSON, in which half characters are allowed."""
+        """Get a value in JSON; its texts may have lone surrogates."""
         found = self._get(f"{path}?{urlencode(query, errors='replace')}")
         try:
             return msgspec.convert(json.loads(found or b""), answer)
         except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             raise RemoteStoreError(
-                f"The answer of the proxy at {self.shown} is not understood: it has another "
-                "version than this respool."
+                f"The answer of the proxy at {self.shown} is not understood: its version differs "
+                "from this respool's."
             ) from None
 
     def _get(self, target: str, *, is_missing: str = "") -> bytes | None:
@@ -105,7 +105,7 @@ class RemoteReader:
             raise self._refusal(error, code) from None
 
     def _require_respool(self) -> None:
-        """Refuse what does not answer as respool does; it is asked once."""
+        """Refuse a server that does not answer as respool does; it is asked once."""
         if self._is_known:
             return
         try:
@@ -115,7 +115,7 @@ class RemoteReader:
         if found != {"status": "ok"} and not (
             isinstance(found, dict) and "circuit_breaker" in found
         ):
-            raise RemoteStoreError(f"Something else than respool answers at {self.shown}.")
+            raise RemoteStoreError(f"The server at {self.shown} is not respool.")
         self._is_known = True
 
     def _open(self, target: str, token: str | None) -> bytes:
@@ -146,7 +146,7 @@ class RemoteReader:
         if not code:
             return RemoteStoreError(
                 f"The proxy at {self.shown} does not answer this (status {error.code}): it is an "
-                "older respool, or something stands before it."
+                "older respool, or another server is in front of it."
             )
         return RemoteStoreError(f"The proxy at {self.shown} refuses: {said}")
 
@@ -189,13 +189,13 @@ def _checked_token(token: str | None) -> str | None:
 
 
 def _opener(host: str) -> OpenerDirector:
-    """An opener that goes through the environment's HTTP proxies, but not to this machine."""
+    """An opener that uses the environment's HTTP proxies, but not for this machine."""
     handlers = [ProxyHandler({})] if host in _LOOPBACK else []
     return build_opener(_NoRedirects(), *handlers)
 
 
 def _reason(error: Exception) -> str:
-    """Why a connection failed, in a few words."""
+    """The reason of a failed connection, in a few words."""
     cause = error.reason if isinstance(error, URLError) else error
     if isinstance(cause, TimeoutError):
         return f"no answer within {_TIMEOUT:.0f} seconds"
@@ -207,7 +207,7 @@ def _reason(error: Exception) -> str:
 
 
 def _message_in(error: HTTPError) -> str:
-    """The sentence of an error of the proxy's."""
+    """The message of an error that the proxy answered with."""
     try:
         found: Any = json.loads(error.read(100_000))
         message = found["error"]["message"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .database import Database
+from .database import SQLiteDatabase
 from .database_file import quarantined_files, side_file
 from .location import LOCK_TIMEOUT
 from .retention import Retention, elapsed_seconds
@@ -22,7 +22,7 @@ class SQLiteStore(SQLStore):
     agree on owners only if they get the same `salt`, which a new file then takes over.
     """
 
-    _database: Database
+    _database: SQLiteDatabase
     _index: SearchIndex
 
     def __init__(
@@ -39,7 +39,7 @@ class SQLiteStore(SQLStore):
         self.path = Path(path).resolve()  # SQLite puts its side files beside the target of a link
         super().__init__(
             self.path,
-            Database(self.path, wait, create=create, salt=salt),
+            SQLiteDatabase(self.path, wait, create=create, salt=salt),
             SearchIndex(self.path),
             retention=retention or Retention(),
             clock=clock,

@@ -1,8 +1,8 @@
 """Teams: their tokens, settings, quotas and usage.
 
-A team owns what its requests leave in the store. Its owner name holds a random id: a team that
-takes the name of a removed one reads nothing of it. A token is stored as a keyed hash only, and is
-looked up by that hash, so the time of a lookup says nothing about any token.
+A team owns the rows that its requests write. Its owner name has a random part: a team that takes
+the name of a removed one reads nothing of it. A token is stored as a keyed hash only, and is
+looked up by that hash, so that the time of a lookup reveals nothing about other tokens.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class QuotaExceeded(Struct, frozen=True):
     resets: float  # seconds since 1970
 
     def sentence(self, name: str) -> str:
-        """What is used up, and when it may be used again."""
+        """A sentence with the used quota and the time of its reset."""
         figures = (
             f"{int(self.used):,} of {int(self.limit):,} requests"
             if self.kind == "requests"
@@ -158,7 +158,7 @@ class TeamDirectory(Struct, frozen=True):
         return next((one for one in self.teams if one.name == name), None)
 
     def usage_of(self, team: Team) -> TeamUsage:
-        """What a team has used in the period of its quota."""
+        """The usage of a team in the period of its quota."""
         return self.usage.get(team.owner, _NO_USAGE)
 
     def exceeded(self, team: Team, now: float) -> QuotaExceeded | None:
@@ -183,7 +183,7 @@ def period_at(period: QuotaPeriod, now: float) -> tuple[float, float]:
 
 
 def is_team(owner: str) -> bool:
-    """True if an owner is a team."""
+    """Check if an owner is a team."""
     return owner.startswith(OWNER_PREFIX)
 
 
@@ -352,7 +352,7 @@ def add_usage(connection: Connection, records: Iterable[RequestRecord]) -> None:
 
 
 def _paid(record: RequestRecord) -> float:
-    """What a request cost; an observed one was sent as it came."""
+    """The cost of a request; an observed one was sent as it came."""
     cost = record.cost_before if record.mode == "observed" else record.cost_after
     return cost or 0.0
 
