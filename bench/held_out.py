@@ -2,7 +2,7 @@
 
     python -m bench.held_out [CORPUS] [--part judge|fit|all] [--agent claude-code|codex]
                              [--preset NAME ...] [--set NAME=VALUE ...] [--sweep NAME=VALUE ...]
-                             [--weights PATH] [--real] [--read PRICE ...] [--by kind]
+                             [--weights PATH] [--real] [--read PRICE ...] [--by kind] [--floor]
                              [--per-repository N] [--processes N] [--json FILE]
 
 Owners of repositories are split: two thirds to fit, one third to judge. A session is taken if it
@@ -12,7 +12,8 @@ that `bench.fit_forecast --folds FOLDER` fitted without its owner, or those of o
 published baselines are (characters / 4, reads at a tenth); --real takes the tokens, prices,
 lifetimes and head that each session's reported usage shows, --read other prices of cached tokens,
 a row each. --set changes a setting of every preset; each --sweep is one more row for every preset.
---by kind shows long sessions, those with many sub-agents and those with many pauses apart.
+--by kind shows long sessions, those with many sub-agents and those with many pauses apart. --floor
+adds the limit: of each result, from its arrival on, only the lines that a later action used.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import respool.forecast.model as forecast_model
 from bench.passes import recording_of
 from respool.policy import PRESETS
 from respool.replay.cache_costs import MANY_AGENTS, MANY_PAUSES
-from respool.replay.policies import ProjectionSender, UnchangedSender
+from respool.replay.policies import FLOOR, ProjectionSender, UnchangedSender, sender_factory
 from respool.replay.recording import Recording
 from respool.replay.score import score_policy
 from respool.replay.totals import count_sub_agents
@@ -125,7 +126,7 @@ class Task(Struct, frozen=True):
 
     path: Path
     session: RecordedSession
-    policies: Mapping[str, Mapping[str, Any]]  # settings by name
+    policies: Mapping[str, Mapping[str, Any] | None]  # settings by name; None: no respool policy
     weights: Path | None
     real: bool = False
     reads: Sequence[float] = ()  # prices of cached tokens; none: the session's own
@@ -156,8 +157,12 @@ def _measure_at(
     price = {} if read is None else {"cache_read_price": read}
     shown = f" read {read:g}" if len(task.reads) > 1 else ""
     for name, settings in task.policies.items():
-        policy = respool.Policy().with_values({**settings, **price}, "bench")
-        got = score_policy(recording, ProjectionSender(recording, policy), name)
+        if settings is None:
+            sender = sender_factory(name)(recording)
+        else:
+            policy = respool.Policy().with_values({**settings, **price}, "bench")
+            sender = ProjectionSender(recording, policy)
+        got = score_policy(recording, sender, name)
         yield SessionFigures(
             agent=agent,
             owner=owner_of(task.path),
@@ -259,11 +264,13 @@ def tasks_of(asked: argparse.Namespace) -> Iterator[Task]:
     """A task for each session."""
     extra = dict(parse_setting(one) for one in asked.set)
     sweep = [(one, dict([parse_setting(one)])) for one in asked.sweep] or [("", {})]
-    policies = {
+    policies: dict[str, Mapping[str, Any] | None] = {
         f"{name} {one}".strip(): {**PRESETS[name], **extra, **changed}
         for name in asked.preset
         for one, changed in sweep
     }
+    if asked.floor:
+        policies[FLOOR] = None
     for path in corpus_files(asked.corpus, asked.part, asked.agent):
         weights = weights_for(owner_of(path), asked.weights)
         known = sub_agents_of(path) if asked.by else {}
@@ -291,6 +298,7 @@ def main() -> None:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--read", type=float, nargs="+", default=(), metavar="PRICE")
     parser.add_argument("--by", choices=("kind",))
+    parser.add_argument("--floor", action="store_true")
     parser.add_argument("--per-repository", type=int, default=1_000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path)

@@ -70,16 +70,18 @@ def test_sub_agents_count_for_their_whole_conversation():
 
 
 def test_prices_and_policies_are_rows_of_their_own():
-    policies = {"safe": {}, "lean": {"trim_on_arrival": True}}
+    policies: dict[str, dict[str, Any] | None] = {"safe": {}, "floor": None}
     path = Path("claude-code__someone+thing.jsonl.gz")
     task = Task(path, session(12, pauses=3), policies, None, reads=(0.1, 0.025))
     rows = measure(task)
     named = {row.policy: row for row in rows}
-    assert list(named) == ["safe read 0.1", "lean read 0.1", "safe read 0.025", "lean read 0.025"]
+    assert list(named) == ["safe read 0.1", "floor read 0.1", "safe read 0.025", "floor read 0.025"]
     assert named["safe read 0.025"].base < named["safe read 0.1"].base
+    floor = named["floor read 0.1"]
+    assert floor.all_in == floor.bill < named["safe read 0.1"].bill  # nothing is needed again
     assert {row.kinds for row in rows} == {(PAUSED,)}
     alone = measure(replace(task, reads=()))
-    assert [row.policy for row in alone] == ["safe", "lean"]
+    assert [row.policy for row in alone] == ["safe", "floor"]
     assert alone[0].base == named["safe read 0.1"].base
     first, *others = kind_summary(alone)
     assert (first, len(others)) == (f"{PAUSED}:", 2)
