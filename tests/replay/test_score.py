@@ -117,6 +117,33 @@ def test_a_policy_may_be_a_file(tmp_path: Any) -> None:
     assert [one.cause for one in got.breaks] == ["over_cap"]
 
 
+def test_a_message_that_was_dropped_names_its_reason_too() -> None:
+    """Reasoning on Responses is a message of its own, which no message in its place names."""
+    messages: list[Any] = [{"type": "message", "role": "user", "content": "go on"}]
+    for turn in range(12):
+        messages += [
+            {
+                "type": "reasoning",
+                "id": f"r{turn}",
+                "summary": [],
+                "encrypted_content": "x" * 4_000,
+            },
+            {"type": "function_call", "call_id": f"c{turn}", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": f"c{turn}", "output": LINE},
+        ]
+    recording = recording_of("openai-responses", messages)
+    policy = respool.Policy(
+        passes=("old_reasoning",),
+        eager=True,
+        keep_exchanges=2,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+    )
+    got = score_policy(recording, ProjectionSender(recording, policy), "mine")
+    assert got.breaks
+    assert {one.cause for one in got.breaks} == {"old_reasoning"}
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=examples(25))
 @given(data=st.data())

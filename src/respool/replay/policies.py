@@ -351,6 +351,7 @@ class ProjectionSender:
         self.facts = _NO_FACTS  # all facts until now
         self._changed: dict[int, JSON] = {}  # source message -> its replacement
         self._rows: list[int | None] = []  # the source of each message of the last request
+        self._rows_before: list[int | None] = []  # and of the one before it
         self._cells: tuple[RepeatCell, ...] = ()  # of all requests until now
 
     def send(self, request: int) -> Sequence[JSON]:
@@ -361,7 +362,7 @@ class ProjectionSender:
         self._cells = add_cells((*self._cells, *self._folded.repeat_cells()))
         pieces, _ = project(self._folded.body, self._folded.state, self._folded.context)
         sent: list[JSON] = []
-        self._rows = []
+        self._rows_before, self._rows = self._rows, []
         for piece in pieces:
             if isinstance(piece, SourceRun):
                 sent += messages[piece.start : piece.stop]
@@ -429,11 +430,25 @@ class ProjectionSender:
     def change_reason(self, row: int) -> str:
         """Return the reasons of the edits on a row of the last request."""
         assert self._folded is not None
-        source = self._rows[row] if row < len(self._rows) else None
         state = self._folded.state
-        rows = [at for at, one in enumerate(state.repairs.sources) if one == source]
-        reasons = {edit.reason for edit in state.edits.by_part.values() if edit.ref.row in rows}
+        first, end = self._changed_sources(row)
+        rows = {
+            at
+            for at, one in enumerate(state.repairs.sources)
+            if one is not None and first <= one < end
+        }
+        reasons = {edit.reason for edit in edits_in_force(state) if edit.ref.row in rows}
         return ", ".join(sorted(reasons)) or "repair"
+
+    def _changed_sources(self, row: int) -> tuple[int, int]:
+        """The first source message that changed, and the end of those that went or changed here."""
+        now = self._rows[row] if row < len(self._rows) else len(self._recording.rows)
+        before = self._rows_before[row] if row < len(self._rows_before) else None
+        if now is None:
+            return 0, 0  # repair made it
+        if before is not None and before < now:
+            return before, now  # these were dropped
+        return now, now + 1
 
     def active_edits(self) -> Iterator[ActiveEdit]:
         """Yield the edits in the last request."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..history.repeat_rates import add_cells
 from ..pricing import Calibration
+from ..sessions.session import RecordedSession
 from ..store.savings import Saving, describe_saving
 from .cache_costs import LONG_REQUESTS, MANY_AGENTS, MANY_PAUSES, add_costs, merge_unused
 from .cost_breakdown import merge_breakdowns, total_loops
@@ -130,22 +131,28 @@ def _sum_costs(sessions: Sequence[SessionResult]) -> CacheCosts:
 
 def _session_kinds(sessions: Sequence[SessionResult]) -> dict[str, list[SessionResult]]:
     """Sessions by kind; one may be of several kinds, or of none."""
-    parents = {(one.agent, one.id): one.parent for one in sessions if one.parent is not None}
-    roots = [(one.agent, _root_id(one.agent, one.id, parents)) for one in sessions]
-    agents = Counter(
-        root for root, one in zip(roots, sessions, strict=True) if one.parent is not None
-    )
+    agents = count_sub_agents(sessions)
     return {
         f"long ({LONG_REQUESTS} requests or more)": [
             one for one in sessions if one.requests >= LONG_REQUESTS
         ],
         f"with {MANY_AGENTS} sub-agents or more": [
-            one for root, one in zip(roots, sessions, strict=True) if agents[root] >= MANY_AGENTS
+            one for count, one in zip(agents, sessions, strict=True) if count >= MANY_AGENTS
         ],
         f"with {MANY_PAUSES} pauses or more": [
             one for one in sessions if one.cache is not None and one.cache.pauses >= MANY_PAUSES
         ],
     }
+
+
+def count_sub_agents(sessions: Sequence[SessionResult | RecordedSession]) -> list[int]:
+    """For each session, count the sub-agents of its conversation."""
+    parents = {(one.agent, one.id): one.parent for one in sessions if one.parent is not None}
+    roots = [(one.agent, _root_id(one.agent, one.id, parents)) for one in sessions]
+    agents = Counter(
+        root for root, one in zip(roots, sessions, strict=True) if one.parent is not None
+    )
+    return [agents[root] for root in roots]
 
 
 def ratio_to_baseline(
