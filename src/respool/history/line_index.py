@@ -65,6 +65,10 @@ class HashNumbers:
             at = (at + 1) & mask
         return UNNUMBERED
 
+    def key_of(self, number: int) -> int:
+        """The hash with a number."""
+        return self._keys[number]
+
     def numbers_of(self, keys: Iterable[int]) -> array[int]:
         """The numbers of these hashes; unknown ones get new numbers."""
         return array("I", list(map(self.number_of, keys)))
