@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import compress
+from itertools import compress, repeat
 from threading import RLock
 from typing import Final
 
@@ -35,6 +35,7 @@ from .line_codes import (
     ResultWords,
     WordIndex,
     encode_format,
+    may_fail,
     unique_bins,
 )
 from .line_parts import SplitText, has_parts, split_lines, unescape
@@ -290,7 +291,8 @@ class Mentions:
     def _note_result(self, position: int, text: str, unit: int) -> None:
         split = self.split(text)
         wholes = split.wholes
-        formats = bytes(map(encode_format, split.lines, wholes))
+        fails = repeat(split.has_parts or may_fail(text))  # parts are without their escapes
+        formats = bytes(map(encode_format, split.lines, wholes, fails))
         first = self.word_index.add(list(map(self._words_of, split.plain, wholes)))
         self.results[position] = ResultWords(
             number=len(self._units),
