@@ -17,7 +17,7 @@ from .line_parts import SplitText
 from .mentions import Mentions
 from .model import Forecast
 from .native_mentions import NativeMentions
-from .text_blocks import Layout, TextBlock, keep_blocks, lines_of, text_blocks
+from .text_blocks import Layout, TextBlock, keep_blocks, text_blocks
 
 _TOKEN: Final = 4  # approximate characters
 _SHORT_RUN: Final = 80  # characters; a hole in place of fewer would save almost nothing
@@ -370,13 +370,11 @@ class _OpenLines:
         self._names, self._expected, self._lines, self._limit = names, expected, lines, limit
         self._worth = worth  # by line, of an open one without listed names
         self._open = {line for line in names.lines if not stays[line]}
-        self._ranges: dict[int, tuple[float, float]] = {}
 
     def keep_all(self, stays: bytearray, first: int, last: int) -> bool:
         """Mark all lines of a range if each is worth something by itself; else return False."""
-        for line in range(first, last):
-            if stays[line] != _KEPT and self._range_of(line)[0] <= _ROUNDING:
-                return False
+        if not self._are_kept([line for line in range(first, last) if stays[line] != _KEPT]):
+            return False
         stays[first:last] = b"\1" * (last - first)
         return True
 
@@ -386,53 +384,69 @@ class _OpenLines:
             if not block.inner and not block.tail:
                 self._settle_leaf(block.own)
                 continue
-            lines = tuple(lines_of(block))
-            if all(self._range_of(line)[0] > _ROUNDING for line in lines):
-                for line in lines:
-                    self._worth[line] = self._range_of(line)[0]  # it stays
+            lines: list[int] = []
+            _add_lines(block, lines)
+            if self._are_kept(lines):
+                self._set(lines, map(self._least, lines))
             else:
                 self.settle_lines(lines)
+
+    def _are_kept(self, lines: Sequence[int]) -> bool:
+        """Return whether each line is worth something, whatever is listed."""
+        worth = self._worth
+        return min(map(worth.__getitem__, lines), default=1.0) > _ROUNDING and all(
+            self._least(line) > _ROUNDING for line in lines
+        )
 
     def _settle_leaf(self, lines: Sequence[int]) -> None:
         if self._open.isdisjoint(lines):
             return
-        ranges = [self._range_of(line) for line in lines]
-        if sum([least for least, _ in ranges]) > _ROUNDING:
-            side = 0  # it stays
-        elif sum([most for _, most in ranges]) < -_ROUNDING:
-            side = 1  # it goes
+        if sum([self._worth[line] for line in lines]) > 0:
+            known = list(map(self._least, lines))
+            is_known = sum(known) > _ROUNDING  # it stays
+        else:
+            known = list(map(self._most, lines))
+            is_known = sum(known) < -_ROUNDING  # it goes
+        if is_known:
+            self._set(lines, known)
         else:
             self.settle_lines(lines)
-            return
-        for line, ends in zip(lines, ranges, strict=True):
-            self._worth[line] = ends[side]
+
+    def _set(self, lines: Sequence[int], values: Iterable[float]) -> None:
+        for line, value in zip(lines, values, strict=True):
+            self._worth[line] = value
 
     def settle_lines(self, lines: Iterable[int]) -> None:
         """Find the worth of these lines exactly."""
-        for line in lines:
-            listed = self._names.listed_chars(line) if line in self._open else 0
+        for line in self._open.intersection(lines):
+            listed = self._names.listed_chars(line)
             if listed:
                 self._worth[line] = self._worth_without(line, listed)
 
-    def _range_of(self, line: int) -> tuple[float, float]:
-        """The least and the most that keeping a line may be worth."""
-        known = self._ranges.get(line)
-        if known is None:
-            known = self._ranges[line] = self._find_range(line)
-        return known
-
-    def _find_range(self, line: int) -> tuple[float, float]:
+    def _least(self, line: int) -> float:
+        """The least that keeping a line may be worth."""
         unlisted = self._worth[line]
-        fewest, most = self._names.listed_range(line) if line in self._open else (0, 0)
-        if not most:
-            return unlisted, unlisted
-        least, most_worth = self._worth_without(line, fewest), self._worth_without(line, most)
-        return min(unlisted, least), max(unlisted, most_worth)
+        fewest, _ = self._names.listed_range(line) if line in self._open else (0, 0)
+        return min(unlisted, self._worth_without(line, fewest)) if fewest else unlisted
+
+    def _most(self, line: int) -> float:
+        """The most that keeping a line may be worth."""
+        unlisted = self._worth[line]
+        _, most = self._names.listed_range(line) if line in self._open else (0, 0)
+        return max(unlisted, self._worth_without(line, most)) if most else unlisted
 
     def _worth_without(self, line: int, listed: int) -> float:
         """The worth of a line if names of so many characters are listed without it."""
         rest = max(1, len(self._lines[line]) + 1 - listed)
         return _weigh(_risk_without_names(self._expected, line) - self._limit * rest)
+
+
+def _add_lines(block: TextBlock, lines: list[int]) -> None:
+    """Add all lines of a block."""
+    lines += block.own
+    lines += block.tail
+    for one in block.inner:
+        _add_lines(one, lines)
 
 
 def _weigh(worth: float) -> float:
