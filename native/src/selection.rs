@@ -9,7 +9,7 @@ use crate::text::{
     char_count, decode_before, find, has_parts, is_json, is_longer, is_word, json_parts,
     lines as text_lines, split_lines, sum, trim, trim_start, unescape, JsonPart, LONG_LINE_CHARS,
 };
-use crate::text_blocks::{keep_blocks, text_blocks, Layout};
+use crate::text_blocks::{keep_blocks, text_blocks, Layout, TextBlock};
 
 const TOKEN: f64 = 4.0; // approximate characters
 const SHORT_RUN: usize = 80; // characters; a hole in place of fewer would save almost nothing
@@ -18,6 +18,7 @@ const MAX_NAMES: usize = 12; // names listed per hole
 const MAX_LOOKUPS: usize = 200; // names per result that are looked up in the text that stays
 const ENDING: usize = 2; // lines at the end of a run that report its outcome
 const NEED_FACTOR: f64 = 3.0;
+const ROUNDING: f64 = 1e-9; // a worth that no rounding hides
 const WRAPPED: f64 = 0.7; // share of a text that is one string of JSON
 const LISTED_RATIO: f64 = 0.1; // of the need for names that are listed
 const DEFINITION: usize = 1; // a form
@@ -232,6 +233,17 @@ impl Selection<'_> {
         self.spelled(names).iter().map(|name| char_count(name) + 2).sum()
     }
 
+    /// Python: `LineNames.listed_range`.
+    fn listed_range(&self, names: &LineNames) -> (usize, usize) {
+        let sizes = || names.own.iter().map(|one| usize::from(one.size));
+        match sizes().max() {
+            Some(longest) if self.is_worth(names.line, longest) => {
+                (sizes().min().unwrap_or(0), sizes().sum())
+            }
+            _ => (0, 0),
+        }
+    }
+
     /// Python: `LineNames.of`.
     fn spelled(&self, names: &LineNames) -> Vec<&[u8]> {
         let line = &*self.plain[names.line];
@@ -263,34 +275,26 @@ impl Selection<'_> {
         let limit = asked.rate / TOKEN;
         let need = |line: usize| asked.whole[line] + asked.names[line];
         let mut worth: Vec<f64> = (0..self.lines.len())
-            .map(|line| need(line) - limit * (self.sizes[line] + 1) as f64)
+            .map(|line| weigh(need(line) - limit * (self.sizes[line] + 1) as f64))
             .collect();
-        for one in names.iter().filter(|one| stays[one.line] == 0) {
-            let listed = self.listed_chars(one);
-            if listed > 0 {
-                let rest = (self.sizes[one.line] + 1).saturating_sub(listed).max(1);
-                let risk = asked.whole[one.line] + LISTED_RATIO * asked.names[one.line];
-                worth[one.line] = risk - limit * rest as f64;
+        for line in first..last {
+            if stays[line] != 0 {
+                worth[line] = 0.0; // it stays or went in any case
             }
         }
-        for (line, one) in worth.iter_mut().enumerate() {
-            if *one > 0.0 {
-                *one *= NEED_FACTOR;
-            }
-            if first <= line && line < last && stays[line] != 0 {
-                *one = 0.0; // it stays or went in any case
-            }
-        }
-        if first < last {
+        let mut open = OpenLines::new(self, names, stays, worth);
+        if first < last && !open.keep_all(stays, first, last) {
             let mut layout = self.layout(&self.plain);
             if self.is_json() {
                 layout = Layout::Code; // members below their keys
             }
             if self.are_parts {
-                self.keep_units(layout, &worth, stays, first, last);
+                names.iter().for_each(|one| open.settle_line(one.line));
+                self.keep_units(layout, &open.worth, stays, first, last);
             } else {
                 let blocks = text_blocks(asked.text, layout, first, last);
-                keep_blocks(&blocks, &worth, stays, asked.compensated);
+                open.settle(&blocks);
+                keep_blocks(&blocks, &open.worth, stays, asked.compensated);
             }
         }
         for line in (first..last).rev() {
@@ -493,6 +497,111 @@ impl Selection<'_> {
             risk -= whole[line] + if is_listed { 0.0 } else { names[line] };
         }
         risk
+    }
+}
+
+/// Python: `_weigh`.
+fn weigh(worth: f64) -> f64 {
+    if worth > 0.0 { NEED_FACTOR * worth } else { worth }
+}
+
+/// Python: `_OpenLines`.
+struct OpenLines<'a> {
+    selection: &'a Selection<'a>,
+    names: &'a [LineNames],
+    open: Vec<Option<u32>>, // by line: its place among the names
+    worth: Vec<f64>,        // by line, of an open one without listed names
+}
+
+impl<'a> OpenLines<'a> {
+    fn new(
+        selection: &'a Selection,
+        names: &'a [LineNames],
+        stays: &[u8],
+        worth: Vec<f64>,
+    ) -> Self {
+        let mut open = vec![None; worth.len()];
+        for (at, one) in names.iter().enumerate().filter(|(_, one)| stays[one.line] == 0) {
+            open[one.line] = Some(at as u32);
+        }
+        OpenLines { selection, names, open, worth }
+    }
+
+    fn keep_all(&self, stays: &mut [u8], first: usize, last: usize) -> bool {
+        let is_kept = |line: usize| stays[line] == KEPT || self.range_of(line).0 > ROUNDING;
+        let are_kept = (first..last).all(is_kept);
+        if are_kept {
+            stays[first..last].fill(KEPT);
+        }
+        are_kept
+    }
+
+    fn settle(&mut self, blocks: &[TextBlock]) {
+        let mut lines = Vec::new();
+        for block in blocks {
+            lines.clear();
+            block.for_each_line(&mut |line| lines.push(line));
+            if lines.iter().all(|&line| self.open[line].is_none()) {
+                continue;
+            }
+            if block.is_leaf() {
+                self.settle_leaf(&lines);
+            } else if lines.iter().all(|&line| self.range_of(line).0 > ROUNDING) {
+                for &line in &lines {
+                    self.worth[line] = self.range_of(line).0; // it stays
+                }
+            } else {
+                lines.iter().for_each(|&line| self.settle_line(line));
+            }
+        }
+    }
+
+    fn settle_leaf(&mut self, lines: &[usize]) {
+        let compensated = self.selection.asked.compensated;
+        let ends = |pick: fn((f64, f64)) -> f64| {
+            let ranges = lines.iter().map(|&line| pick(self.range_of(line)));
+            (sum(ranges.clone(), compensated), ranges.collect::<Vec<f64>>())
+        };
+        let (least, lows) = ends(|range| range.0);
+        let (most, highs) = ends(|range| range.1);
+        let known = if least > ROUNDING {
+            lows // it stays
+        } else if most < -ROUNDING {
+            highs // it goes
+        } else {
+            lines.iter().for_each(|&line| self.settle_line(line));
+            return;
+        };
+        lines.iter().zip(known).for_each(|(&line, worth)| self.worth[line] = worth);
+    }
+
+    fn settle_line(&mut self, line: usize) {
+        if let Some(at) = self.open[line] {
+            let listed = self.selection.listed_chars(&self.names[at as usize]);
+            if listed > 0 {
+                self.worth[line] = self.worth_without(line, listed);
+            }
+        }
+    }
+
+    /// The least and the most that keeping a line may be worth.
+    fn range_of(&self, line: usize) -> (f64, f64) {
+        let unlisted = self.worth[line];
+        let Some(at) = self.open[line] else { return (unlisted, unlisted) };
+        match self.selection.listed_range(&self.names[at as usize]) {
+            (_, 0) => (unlisted, unlisted),
+            (fewest, most) => (
+                unlisted.min(self.worth_without(line, fewest)),
+                unlisted.max(self.worth_without(line, most)),
+            ),
+        }
+    }
+
+    fn worth_without(&self, line: usize, listed: usize) -> f64 {
+        let asked = self.selection.asked;
+        let rest = (self.selection.sizes[line] + 1).saturating_sub(listed).max(1);
+        let risk = asked.whole[line] + LISTED_RATIO * asked.names[line];
+        weigh(risk - asked.rate / TOKEN * rest as f64)
     }
 }
 

@@ -38,8 +38,13 @@ impl TextBlock {
         TextBlock { own, inner, tail, can_stand_alone }
     }
 
+    /// Return whether it holds neither blocks nor an end.
+    pub fn is_leaf(&self) -> bool {
+        self.inner.is_empty() && self.tail.is_empty()
+    }
+
     /// Python: `lines_of`, in its order.
-    fn for_each_line(&self, each: &mut impl FnMut(usize)) {
+    pub fn for_each_line(&self, each: &mut impl FnMut(usize)) {
         self.own.iter().chain(&self.tail).for_each(|&line| each(line));
         self.inner.iter().for_each(|one| one.for_each_line(each));
     }

@@ -41,6 +41,7 @@ from .wire.detect import detect_format, refuse_server_held
 
 _Request = TypeVar("_Request")
 _MEMO = Memo()
+_NO_FACTS = Facts()
 _MAX_ROUNDS = 4  # times that a hook may be asked about one request
 _MAX_SUMMARY_CHARS = 100_000  # characters of what it says
 
@@ -281,7 +282,7 @@ def _check_facts(given: object) -> Facts:
         raise PolicyError(
             f"facts={quote_value(given)} is not allowed; allowed: a respool.Facts, or None"
         )
-    return given or Facts()
+    return given or _NO_FACTS
 
 
 def _check_memo(given: object) -> Memo | None:

@@ -22,6 +22,7 @@ _ERRORS: Final = {-1: "invalid arguments", -2: "too many lines", -3: "a panic"}
 _CLASSIFIED: Final = 0x40000  # code points; there are no letters or digits above
 _COMPENSATED: Final = sys.version_info >= (3, 12)  # how `sum` adds floats
 _STATE_SIZE: Final = 7
+_Sums: Final = ctypes.c_double * 4
 
 
 class Buffer(ctypes.Structure):
@@ -312,18 +313,19 @@ class NativeIndex:
         self, whole: Sequence[float], names: Sequence[float], lacks: bytes
     ) -> tuple[float, float, float, float]:
         """The sums of removed lines' factors, as such and for names; the largest of all lines."""
-        both, sums = (doubles(whole), doubles(names)), array("d", bytes(32))
+        whole, names, sums = doubles(whole), doubles(names), _Sums()
         _check(
             self._library.respool_removed_sums(
-                *map(_address, both),
-                min(map(len, both)),
+                _address(whole),
+                _address(names),
+                min(len(whole), len(names)),
                 lacks,
                 len(lacks),
                 _COMPENSATED,
-                _address(sums),
+                sums,
             )
         )
-        return sums[0], sums[1], sums[2], sums[3]
+        return tuple(sums)
 
     def select_lines(
         self,

@@ -81,11 +81,16 @@ def unique_bins(codes: Sequence[int]) -> tuple[int, int]:
     return bisect_left(_OWN, share), bisect_left(_NAMES, names)
 
 
-def encode_format(line: str, whole: str) -> int:
+def may_fail(text: str) -> bool:
+    """Return whether a line of a text may tell of a failure."""
+    return _FAILURE_HINTS.search(text) is not None
+
+
+def encode_format(line: str, whole: str, may_fail: bool = True) -> int:
     """A line's form, length and indentation; `whole` is the line without its prefix."""
     length = bisect_left(_LENGTHS, len(whole))
     set_in = bisect_left(_INDENTS, _indent(line, whole))
-    return (_form(whole) * len(LENGTHS) + length) * len(INDENTS) + set_in
+    return (_form(whole, may_fail) * len(LENGTHS) + length) * len(INDENTS) + set_in
 
 
 def decode_form(code: int) -> int:
@@ -103,11 +108,11 @@ def decode_indent(code: int) -> int:
     return code % len(INDENTS)
 
 
-def _form(whole: str) -> int:
+def _form(whole: str, may_fail: bool) -> int:
     if not whole:
         return 0
     start = whole[:_LOOK]
-    found = (_FORM if _FAILURE_HINTS.search(start) else _OTHER_FORM).match(start)
+    found = (_FORM if may_fail and _FAILURE_HINTS.search(start) else _OTHER_FORM).match(start)
     if found is not None:
         assert found.lastgroup is not None
         return _NUMBER_OF[found.lastgroup]

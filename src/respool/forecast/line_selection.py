@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, get_args
 
@@ -17,7 +17,7 @@ from .line_parts import SplitText
 from .mentions import Mentions
 from .model import Forecast
 from .native_mentions import NativeMentions
-from .text_blocks import Layout, keep_blocks, text_blocks
+from .text_blocks import Layout, TextBlock, keep_blocks, text_blocks
 
 _TOKEN: Final = 4  # approximate characters
 _SHORT_RUN: Final = 80  # characters; a hole in place of fewer would save almost nothing
@@ -31,11 +31,12 @@ _PAGES: Final = frozenset(
 )
 _CLOSING_TAG: Final = lazy_compile(r"</(\w+)>$")
 _HASH: Final = lazy_compile(r"[0-9a-f]{7,}")
-# No letters, addresses, rights of files, numbered words, drawings' paths, ends of escaped text
+# No letters, addresses, rights of files, numbered words, drawings' paths
 _MEANINGLESS: Final = lazy_compile(
-    r"^[\W\d_]*$|^0x[0-9a-fA-F]+$|^[dl-](?:[r-][w-][xsStT-]){3}$"
-    r"|^\d+:[a-zA-Z-]+$|^[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}$|\\(?:n(?![a-z]))?$"
+    r"[\W\d_]*|0x[0-9a-fA-F]+|[dl-](?:[r-][w-][xsStT-]){3}"
+    r"|\d+:[a-zA-Z-]+|[\d.,-]*(?:[a-zA-Z][\d.,-]+){2,}"
 )
+_ESCAPED_ENDS: Final = ("\\", "\\n")  # of escaped text
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
 )
@@ -48,6 +49,7 @@ _ENDING: Final = 2  # lines at the end of a run that report its outcome
 _KEPT, _REMOVED_BEFORE = 1, 2
 # What a needed line counts against the lines of its block that nobody needs. Fitted by replay.
 _NEED_FACTOR: Final = 3.0
+_ROUNDING: Final = 1e-9  # a worth that no rounding hides
 _HEADINGS: Final = ("# ", "## ", "### ", "#### ")
 _LAYOUTS: Final[dict[str, Layout]] = {  # by kind of result; else as code
     "read page": "prose",
@@ -249,6 +251,16 @@ class LineNames:
         longest = max(self._own_of(line).values(), default=0)
         return _size(self.of(line)) if self._is_worth(line, longest) else 0
 
+    def listed_range(self, line: int) -> tuple[int, int]:
+        """The fewest and the most characters of its listed names, where any are; (0, 0): none are.
+
+        A name inside another is left out, so that only a look at the line says how many.
+        """
+        sizes = self._own_of(line).values()
+        if not sizes or not self._is_worth(line, max(sizes)):
+            return 0, 0
+        return min(sizes), sum(sizes)
+
     def _own_of(self, line: int) -> dict[int, int]:
         own = self._own.get(line)
         if own is None:
@@ -277,7 +289,9 @@ def is_readable_name(name: str, *, in_prose: bool = False) -> bool:
     """
     if _HASH.fullmatch(name) is not None:
         return True
-    return _MEANINGLESS.search(name) is None and not (in_prose and _COMPOUND.fullmatch(name))
+    if name.endswith(_ESCAPED_ENDS) or _MEANINGLESS.fullmatch(name) is not None:
+        return False
+    return not (in_prose and _COMPOUND.fullmatch(name))
 
 
 def _size(names: Sequence[str]) -> int:
@@ -317,25 +331,127 @@ def _keep_needed(
     limit = rate / _TOKEN
     needs = zip(expected.whole, expected.names, map(len, lines), strict=True)
     worth = [whole + name - limit * (size + 1) for whole, name, size in needs]
-    for line in names.lines:
-        listed = 0 if stays[line] else names.listed_chars(line)
-        if listed:
-            rest = max(1, len(lines[line]) + 1 - listed)
-            worth[line] = _risk_without_names(expected, line) - limit * rest
     worth = [_NEED_FACTOR * one if one > 0 else one for one in worth]
     first, last = _frame_lines(split, is_run=_is_log(found, lines))
     for line in range(first, last):
         if stays[line]:
             worth[line] = 0.0  # it stays or went in any case
-    if first < last:
+    open_lines = _OpenLines(names, expected, lines, worth, stays=stays, limit=limit)
+    if first < last and not open_lines.keep_all(stays, first, last):
         layout = _layout(RESULT_FEATURES["kind"][found.bins[0]], split.plain)
         if split.is_json:
             layout = "code"  # members below their keys
         if split.has_parts:
+            open_lines.settle_lines(names.lines)
             _keep_units(split, layout, worth, stays, (first, last))
         else:
-            keep_blocks(text_blocks(text, layout, first, last), worth, stays)
+            blocks = text_blocks(text, layout, first, last)
+            open_lines.settle(blocks)
+            keep_blocks(blocks, worth, stays)
     _drop_blank_ends(lines, stays, first, last)
+
+
+class _OpenLines:
+    """Lines whose worth depends on the names that are listed without them.
+
+    Their names are spelled only where the least and the most worth leave open what stays.
+    """
+
+    def __init__(
+        self,
+        names: LineNames,
+        expected: Forecast,
+        lines: Sequence[str],
+        worth: list[float],
+        *,
+        stays: bytearray,
+        limit: float,
+    ) -> None:
+        self._names, self._expected, self._lines, self._limit = names, expected, lines, limit
+        self._worth = worth  # by line, of an open one without listed names
+        self._open = {line for line in names.lines if not stays[line]}
+
+    def keep_all(self, stays: bytearray, first: int, last: int) -> bool:
+        """Mark all lines of a range if each is worth something by itself; else return False."""
+        if not self._are_kept([line for line in range(first, last) if stays[line] != _KEPT]):
+            return False
+        stays[first:last] = b"\1" * (last - first)
+        return True
+
+    def settle(self, blocks: Sequence[TextBlock]) -> None:
+        """Find the worth of open lines, exactly where the outcome of their block depends on it."""
+        for block in blocks if self._open else ():
+            if not block.inner and not block.tail:
+                self._settle_leaf(block.own)
+                continue
+            lines: list[int] = []
+            _add_lines(block, lines)
+            if self._are_kept(lines):
+                self._set(lines, map(self._least, lines))
+            else:
+                self.settle_lines(lines)
+
+    def _are_kept(self, lines: Sequence[int]) -> bool:
+        """Return whether each line is worth something, whatever is listed."""
+        worth = self._worth
+        return min(map(worth.__getitem__, lines), default=1.0) > _ROUNDING and all(
+            self._least(line) > _ROUNDING for line in lines
+        )
+
+    def _settle_leaf(self, lines: Sequence[int]) -> None:
+        if self._open.isdisjoint(lines):
+            return
+        if sum([self._worth[line] for line in lines]) > 0:
+            known = list(map(self._least, lines))
+            is_known = sum(known) > _ROUNDING  # it stays
+        else:
+            known = list(map(self._most, lines))
+            is_known = sum(known) < -_ROUNDING  # it goes
+        if is_known:
+            self._set(lines, known)
+        else:
+            self.settle_lines(lines)
+
+    def _set(self, lines: Sequence[int], values: Iterable[float]) -> None:
+        for line, value in zip(lines, values, strict=True):
+            self._worth[line] = value
+
+    def settle_lines(self, lines: Iterable[int]) -> None:
+        """Find the worth of these lines exactly."""
+        for line in self._open.intersection(lines):
+            listed = self._names.listed_chars(line)
+            if listed:
+                self._worth[line] = self._worth_without(line, listed)
+
+    def _least(self, line: int) -> float:
+        """The least that keeping a line may be worth."""
+        unlisted = self._worth[line]
+        fewest, _ = self._names.listed_range(line) if line in self._open else (0, 0)
+        return min(unlisted, self._worth_without(line, fewest)) if fewest else unlisted
+
+    def _most(self, line: int) -> float:
+        """The most that keeping a line may be worth."""
+        unlisted = self._worth[line]
+        _, most = self._names.listed_range(line) if line in self._open else (0, 0)
+        return max(unlisted, self._worth_without(line, most)) if most else unlisted
+
+    def _worth_without(self, line: int, listed: int) -> float:
+        """The worth of a line if names of so many characters are listed without it."""
+        rest = max(1, len(self._lines[line]) + 1 - listed)
+        return _weigh(_risk_without_names(self._expected, line) - self._limit * rest)
+
+
+def _add_lines(block: TextBlock, lines: list[int]) -> None:
+    """Add all lines of a block."""
+    lines += block.own
+    lines += block.tail
+    for one in block.inner:
+        _add_lines(one, lines)
+
+
+def _weigh(worth: float) -> float:
+    """The worth of a line, in which a need counts more than a cost."""
+    return _NEED_FACTOR * worth if worth > 0 else worth
 
 
 def _keep_units(

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import compress
+from itertools import compress, repeat
 from threading import RLock
 from typing import Final
 
@@ -35,6 +35,7 @@ from .line_codes import (
     ResultWords,
     WordIndex,
     encode_format,
+    may_fail,
     unique_bins,
 )
 from .line_parts import SplitText, has_parts, split_lines, unescape
@@ -97,6 +98,7 @@ class Mentions:
         self.recent = LineCache()
         self.lock = RLock()  # hold it while an evaluation reads: the index must not grow then
         self._numbers = HashNumbers()  # of identifiers and line hashes
+        self._words = len(self._numbers)  # the next of these numbers
         self._atoms: dict[str, tuple[int, ...]] = {}  # the words of identifier candidates
         self._plain: set[str] = set()  # candidates that are plain words
         self._owned: dict[int, ResultState] = {}  # by result number
@@ -262,16 +264,16 @@ class Mentions:
 
     def spelled(self, own: Mapping[int, int], line: str) -> list[str]:
         """These names as a line spells them; a name inside another is left out."""
+        if not own:
+            return []
         found: list[str] = []
-        min_length = min(own.values(), default=2) - 2
-        for raw in _IDENTIFIER.findall(line, 0, _MAX_LINE_CHARS) if own else ():
-            if len(raw) < min_length:
+        known, plain, words = self._atoms, self._plain, own.keys()
+        min_length, keys = min(own.values()) - 2, set(map(self._numbers.key_of, own))
+        for raw in _IDENTIFIER.findall(line, 0, _MAX_LINE_CHARS):
+            if len(raw) < min_length or raw in plain or words.isdisjoint(known.get(raw, words)):
                 continue
-            atoms = self._words_in(raw)
-            if not atoms or own.keys().isdisjoint(atoms):
-                continue
-            for word, atom in zip(atoms, identifiers_of(raw), strict=True):
-                if word in own and not _is_in_any(atom, found):
+            for atom in identifiers_of(raw):
+                if hash(atom) in keys and not _is_in_any(atom, found):
                     found.append(atom)
         return found
 
@@ -289,7 +291,8 @@ class Mentions:
     def _note_result(self, position: int, text: str, unit: int) -> None:
         split = self.split(text)
         wholes = split.wholes
-        formats = bytes(map(encode_format, split.lines, wholes))
+        fails = repeat(split.has_parts or may_fail(text))  # parts are without their escapes
+        formats = bytes(map(encode_format, split.lines, wholes, fails))
         first = self.word_index.add(list(map(self._words_of, split.plain, wholes)))
         self.results[position] = ResultWords(
             number=len(self._units),
@@ -319,9 +322,6 @@ class Mentions:
             if raw not in plain:
                 found += known.get(raw) or self._learn(raw)
 
-    def _words_in(self, raw: str) -> tuple[int, ...]:
-        return () if raw in self._plain else self._atoms.get(raw) or self._learn(raw)
-
     def _learn(self, raw: str) -> tuple[int, ...]:
         """The words of an identifier candidate, cached for a while."""
         found = tuple(map(self._number_of, identifiers_of(raw)))
@@ -335,18 +335,18 @@ class Mentions:
         return found
 
     def _number_of(self, atom: str) -> int:
-        known = len(self._numbers)
         number = self._numbers.number_of(hash(atom))
-        if number == known:
+        if number == self._words:
+            self._words += 1
             self.word_index.number(
                 number, _identifier_sort(atom), 0 if _is_timing(atom) else len(atom) + 2
             )
         return number
 
     def _number_of_line(self, whole: str) -> int:
-        known = len(self._numbers)
         number = self._numbers.number_of(hash(whole) ^ _LINES)
-        if number == known:
+        if number == self._words:
+            self._words += 1
             self.word_index.number(number, WHOLE, 0)
         return number
 

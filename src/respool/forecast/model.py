@@ -57,6 +57,7 @@ _NEARS: Final = slice(7, 10)  # features of its neighbourhood; its place and for
 _PLACE: Final = 10
 _FORMATS: Final = slice(11, 14)
 _MAX_FACTORS: Final = 1_000  # results with different bins whose lines' factors are cached
+_MAX_RATES: Final = 500  # results with different bins whose rates are cached
 _MAX_RATE: Final = 1.0  # maximum turns expected to need one line
 
 _RESULT_NUMBERS: Final = {name: number for number, name in enumerate(RESULT_FEATURES)}
@@ -88,7 +89,16 @@ class Weights(Struct, frozen=True, dict=True):
     of_line: tuple[Pair, ...] = ()  # two of the line
 
     def of_result(self, bins: Sequence[int]) -> float:
-        """The rate of a result with these bins, before its lines."""
+        """The rate of a result with these bins, before its lines, cached for a while."""
+        key = tuple(bins)
+        known = self._rates.get(key)
+        if known is None:
+            if len(self._rates) >= _MAX_RATES:
+                self._rates.clear()
+            known = self._rates[key] = self._compute_rate(key)
+        return known
+
+    def _compute_rate(self, bins: Sequence[int]) -> float:
         found = self.rate * prod(map(getitem, self.result, bins))
         for first, second, table in self._result_pairs:
             found *= table[bins[first]][bins[second]]
@@ -139,6 +149,10 @@ class Weights(Struct, frozen=True, dict=True):
     @cached_property
     def _mixed_features(self) -> Sequence[int]:
         return sorted({pair.first for pair in self.mixed})
+
+    @cached_property
+    def _rates(self) -> dict[tuple[int, ...], float]:
+        return {}
 
     @cached_property
     def _factors(self) -> dict[tuple[int, ...], LineFactors]:

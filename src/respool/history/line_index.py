@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -65,6 +65,10 @@ class HashNumbers:
             at = (at + 1) & mask
         return UNNUMBERED
 
+    def key_of(self, number: int) -> int:
+        """The hash with a number."""
+        return self._keys[number]
+
     def numbers_of(self, keys: Iterable[int]) -> array[int]:
         """The numbers of these hashes; unknown ones get new numbers."""
         return array("I", list(map(self.number_of, keys)))
@@ -120,7 +124,7 @@ class NumberedLine(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_indexed(self) -> bool:
         """Check whether the line is long enough to be indexed."""
-        return _MIN_LINE_CHARS <= len(self.bare) <= _MAX_LINE_CHARS
+        return _is_indexed(self.bare)
 
 
 def parse_line(whole: str) -> NumberedLine:
@@ -133,6 +137,21 @@ def parse_line(whole: str) -> NumberedLine:
     if found is None:
         return NumberedLine(whole, NO_NUMBER, whole)
     return NumberedLine(whole, int(found[1]), whole[found.end() :])
+
+
+def _is_indexed(bare: str) -> bool:
+    return _MIN_LINE_CHARS <= len(bare) <= _MAX_LINE_CHARS
+
+
+class _LazyLines(dict[int, NumberedLine]):
+    """The lines of a text by their place, parsed when they are asked for: few of most texts are."""
+
+    def __init__(self, wholes: Sequence[str]) -> None:
+        self._wholes = wholes
+
+    def __missing__(self, at: int) -> NumberedLine:
+        found = self[at] = parse_line(self._wholes[at])
+        return found
 
 
 def part_text(part: Part) -> str:
@@ -164,7 +183,13 @@ def _strings(value: object) -> list[str]:
 
 
 def match_end(
-    lines: Sequence[NumberedLine], *, at: int, end: int, text: str, start: int, exact: bool = False
+    lines: Sequence[NumberedLine] | Mapping[int, NumberedLine],
+    *,
+    at: int,
+    end: int,
+    text: str,
+    start: int,
+    exact: bool = False,
 ) -> int:
     """The end of the run of lines that match a text from this offset on.
 
@@ -185,7 +210,9 @@ def match_end(
     return at
 
 
-def _is_same(lines: Sequence[NumberedLine], at: int, other: str, *, exact: bool) -> bool:
+def _is_same(
+    lines: Sequence[NumberedLine] | Mapping[int, NumberedLine], at: int, other: str, *, exact: bool
+) -> bool:
     line = lines[at]
     if line.whole == other:
         return True
@@ -276,7 +303,10 @@ class LineIndex:
 
     def places(self, line: NumberedLine, before: int) -> Sequence[LinePlace]:
         """The places of a line, or of one with the same hash, in earlier parts."""
-        key = hash(line.bare)
+        return self._places_of(line.bare, before)
+
+    def _places_of(self, bare: str, before: int) -> Sequence[LinePlace]:
+        key = hash(bare)
         number = self._numbers.get(key)
         first = self._first_of(number, before)
         if first >= before:
@@ -305,11 +335,11 @@ class LineIndex:
 
         `min_lines_of` is the length of the shortest run to take from a part; 0: none.
         """
-        lines = [parse_line(whole) for whole in text.split("\n")]
+        lines, bare = _LazyLines(text.split("\n")), unnumbered_lines(text)
         sources: set[int] = set()
         while at < end:
             run: LineRun | None = None
-            for source, start in self.places(lines[at], before) if lines[at].is_indexed else ():
+            for source, start in self._places_of(bare[at], before) if _is_indexed(bare[at]) else ():
                 if len(sources) == max_sources and source not in sources:
                     continue
                 min_lines = min_lines_of(source)
@@ -319,7 +349,7 @@ class LineIndex:
                 until = match_end(lines, at=at, end=end, text=of_source, start=start, exact=exact)
                 if (run is None or until > run[1]) and until - at >= min_lines:
                     run = at, until, source
-            if run is None or sum(len(one.bare) for one in lines[at : run[1]]) < _MIN_RUN_CHARS:
+            if run is None or sum(map(len, bare[at : run[1]])) < _MIN_RUN_CHARS:
                 at += 1
                 continue
             yield run

@@ -197,8 +197,12 @@ def _parse_json_result(text: str) -> _ParsedResult | None:
 def _parse_enclosed_result(text: str) -> _ParsedResult | None:
     """Parse an output above or between lines that report its outcome."""
     opened = _OPENED.match(text)
-    if opened is None and not _ends_with(text, len(text), ">]"):
-        return None
+    if opened is None:
+        if not _ends_with(text, len(text), ">]"):
+            return None
+        tail = text[-_TAIL_CHARS:].lower()
+        if tail.isascii() and "exit" not in tail and "returncode" not in tail:
+            return None  # a number at the end: most that end like that
     closed = (_NOTED if opened else _CLOSED).search(text, max(0, len(text) - _TAIL_CHARS))
     if closed is None:
         return None
