@@ -68,7 +68,7 @@ class BlockDone(Struct, frozen=True):
     figures: BlockFigures
 
 
-def shard_suffix(block: Block, to: str | None) -> str:
+def shard_kind(block: Block, to: str | None) -> str:
     """The kind of a block's shard."""
     return to or ("parquet" if block.kind == "parquet" else "jsonl")
 
@@ -78,17 +78,24 @@ def part_name(number: int) -> str:
     return f"part-{number:06d}"
 
 
+def shard_name(block: Block, to: str | None) -> str:
+    """The name of a block's shard."""
+    return f"{part_name(block.number)}.{shard_kind(block, to)}"
+
+
 def work_on_block(block: Block, options: BlockOptions, note: Note) -> BlockDone:
     """Compact a block; raises OSError if the storage fails, so that it is tried again."""
-    part, kind = part_name(block.number), shard_suffix(block, options.to)
-    name = f"{part}.{kind}"
+    part, kind = part_name(block.number), shard_kind(block, options.to)
+    name = shard_name(block, options.to)
     with ExitStack() as stack:
         rejects = _RejectFile(join(options.folder, REJECTED, f"{part}.jsonl"), stack)
         stream = _CountedStream(stack.enter_context(write_stream(join(options.folder, name))))
         shard = open_shard(stream, block, kind, with_originals=options.record.with_originals)
         worker = _BlockWorker(block, options, rejects)
-        worker.fill(shard, note)
-        shard.close()
+        try:
+            worker.fill(shard, note)
+        finally:
+            shard.close()  # what fails is written to nothing that stays
     done = BlockDone(block.number, block.source, name, worker.figures(stream.size))
     with write_stream(join(options.folder, MANIFEST, f"{part}.json")) as out:
         out.write(msgspec.json.encode(done))

@@ -14,7 +14,14 @@ from typing import IO, Any, Literal, cast
 
 from msgspec import Struct
 
-from .addresses import FoundFile, file_name, missing_package, open_stream
+from .addresses import (
+    FoundFile,
+    file_name,
+    is_remote,
+    missing_package,
+    naming_failures,
+    open_stream,
+)
 
 Kind = Literal["jsonl", "gzip", "parquet"]
 
@@ -79,6 +86,8 @@ def split_file(file: FoundFile, block_bytes: int, first: int) -> list[Block]:
 def _row_group_blocks(file: FoundFile, block_bytes: int, first: int) -> list[Block]:
     """Row groups together up to a size."""
     with ExitStack() as stack:
+        if is_remote(file.address):
+            stack.enter_context(naming_failures(file.address))
         groups = _open_parquet(file.address, stack).metadata
         sizes = [groups.row_group(at).total_byte_size for at in range(groups.num_row_groups)]
     blocks: list[Block] = []
@@ -105,8 +114,18 @@ def _open_parquet(address: str, stack: ExitStack) -> Any:
     stream = stack.enter_context(open_stream(address))
     try:
         return parquet.ParquetFile(stream, pre_buffer=False)
-    except (ValueError, OSError) as error:  # ArrowInvalid is a ValueError
+    except (ValueError, OSError) as error:
+        if not _is_broken_data(error):
+            raise
         raise UnreadableInput(f"it is no Parquet file ({_one_line(error)})") from None
+
+
+def _is_broken_data(error: ValueError | OSError) -> bool:
+    """Report whether Arrow refuses data; what storage refuses is tried again.
+
+    ArrowInvalid is a ValueError. For broken compression Arrow raises an OSError without a number.
+    """
+    return isinstance(error, ValueError) or (type(error) is OSError and error.errno is None)
 
 
 def _one_line(error: Exception) -> str:
@@ -189,5 +208,7 @@ def _rows(block: Block) -> Iterator[Record]:
                 for data in cast(Sequence[dict[str, Any]], batch.to_pylist()):
                     yield Record(row, data, each)
                     row += 1
-        except ValueError as error:
+        except (ValueError, OSError) as error:
+            if not _is_broken_data(error):
+                raise
             raise UnreadableInput(f"its Parquet data is broken ({_one_line(error)})") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..batch.addresses import (
     FoundFile,
+    StorageError,
     file_name,
     find_file,
     find_files,
@@ -66,7 +67,7 @@ def edition_of(name: str) -> tuple[int, str] | None:
     """Size and edition of a file, which change when it does; None: it cannot be said."""
     try:
         found = find_file(name)
-    except (OSError, ValueError):
+    except (OSError, ValueError, StorageError):
         return None
     return None if found is None or not found.edition else (found.size, found.edition)
 
