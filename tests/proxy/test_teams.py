@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from respool import Policy
 from respool.errors import PolicyError
 from respool.forecast import text_blocks
 from respool.markers import reference
+from respool.proxy import access
 from respool.proxy.access import Gate
 from respool.proxy.asgi import ProxyError, Request
 from respool.proxy.auth import Admission, decoded
@@ -30,7 +32,7 @@ from respool.proxy.middleware import ParsedRequest
 from respool.proxy.tracing import attributes_of
 from respool.store import ServerAddress, SQLiteStore, StoreUnavailable
 from respool.store.postgres import PostgresStore
-from respool.store.teams import Quota, Team, TeamDirectory, new_team
+from respool.store.teams import Quota, Team, TeamDirectory, TeamUsage, new_team
 from tests.proxy.compaction import INVALID, PATHS, STEPS, answer, request_body
 from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post, reply_with
 from tests.proxy.teams import ADMIN, KEY, Teamed, at_once, drive, teamed
@@ -502,6 +504,49 @@ def test_over_a_quota_of_dollars_requests_may_pass_as_they_came(tmp_path: Path):
     drive(tmp_path, act, teams={"one": given}, script=reply_with(paid))
 
 
+@pytest.mark.usefixtures("at_once")
+def test_requests_that_are_not_read_count_for_the_quota_and_are_not_shown(tmp_path: Path):
+    """Else a team could send what it likes behind an id of the provider, or in pieces too large."""
+    usage = {"input_tokens": 1_000_000, "output_tokens": 0}
+    paid = answer(200, {"object": "response", "model": "gpt-5", "usage": usage})
+    teams: dict[str, dict[str, Any]] = {"one": {"quota": Quota(requests=4)}, "two": {}}
+    stored = {"model": "gpt-5", "previous_response_id": "resp_1", "input": "go on"}
+    unread: list[tuple[str, bytes]] = [
+        ("/v1/responses", json.dumps(stored).encode()),
+        ("/v1/responses", b"no JSON"),
+        ("/v1/embeddings", b'{"model": "m", "input": "x"}'),
+        ("//v1/messages", request_body("anthropic", 3)),
+    ]
+    free = [
+        post("/v1/messages/count_tokens", request_body("anthropic", 3), KEY),
+        get("/v1/models", KEY),
+    ]
+
+    async def act(one: Teamed) -> None:
+        def used() -> TeamUsage:
+            return one.store.teams.directory(time.time()).usage_of(one.teams["one"])
+
+        for sent in free:
+            head, _, rest = sent.partition(b"\r\n")
+            named = b"%b\r\n%b\r\n%b" % (head, one.header("one").encode(), rest)
+            assert (await ask(one.port, named)).status == 200
+        for path, raw in unread:
+            reply = await ask(one.port, post(path, raw, KEY, one.header("one")))
+            assert reply.status == 200, path
+        for _ in range(400):
+            if used().requests >= len(unread):
+                break
+            await asyncio.sleep(0.05)
+        assert used().requests == len(unread)
+        assert used().dollars == pytest.approx(2 * 1.25)  # by the answers' usage
+        assert one.store.records(None) == []
+        path, raw = unread[2]
+        assert (await ask(one.port, post(path, raw, KEY, one.header("one")))).status == 429
+        assert (await ask(one.port, post(path, raw, KEY, one.header("two")))).status == 200
+
+    drive(tmp_path, act, teams=teams, script=reply_with(paid))
+
+
 def test_a_team_whose_requests_fail_opens_its_own_circuit_breaker(tmp_path: Path):
     async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         is_projection = b"respool:" in received.body and b"task of one" in received.body
@@ -580,6 +625,53 @@ def test_known_teams_count_for_an_hour_while_the_store_cannot_be_read(tmp_path: 
             await fresh.admit(admission(token))
 
     asyncio.run(run())
+
+
+class SlowDirectory(Directory):
+    """Teams that take a while to be read."""
+
+    def __init__(self, known: TeamDirectory) -> None:
+        super().__init__(known)
+        self.may_end = threading.Event()
+
+    def directory(self, now: float) -> TeamDirectory:
+        assert self.may_end.wait(20)
+        return super().directory(now)
+
+
+def test_no_page_is_shown_before_it_is_known_that_there_are_no_teams(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A proxy that has just started, without a token of its own, and a store that is slow."""
+    monkeypatch.setattr(access, "_WAIT_SECONDS", 0.01)
+
+    async def refusal(gate: Gate, *, to_page: bool) -> int:
+        try:
+            await gate.admit(admission(""), to_page=to_page)
+        except ProxyError as error:
+            return error.status
+        return 0
+
+    async def run(known: TeamDirectory, expected: int) -> None:
+        slow = SlowDirectory(known)
+        gate = Gate(None, slow)
+        assert await refusal(gate, to_page=False) == 0  # requests go on
+        pages = [asyncio.create_task(refusal(gate, to_page=True)) for _ in range(3)]
+        done, _ = await asyncio.wait(pages, timeout=0.1)
+        assert not done
+        slow.may_end.set()
+        assert [await page for page in pages] == [expected] * 3
+
+        failing = Directory(known)
+        failing.fails = True
+        gate = Gate(None, failing, elapsed=lambda: 0.0)
+        assert await refusal(gate, to_page=True) == 0  # it says why the store cannot be read
+        failing.fails = False
+        assert await refusal(gate, to_page=False) == 0  # within a second the teams are read once
+        assert await refusal(gate, to_page=True) == expected
+
+    asyncio.run(run(TeamDirectory(teams=(new_team("one", 1.0),)), 401))
+    asyncio.run(run(TeamDirectory(), 0))
 
 
 # --- time --------------------------------------------------------------------------------------

@@ -76,11 +76,17 @@ class Gate:
             admission.token.encode("utf-8", "surrogatepass"), token.encode()
         )
 
-    async def admit(self, admission: Admission) -> Grant:
-        """The grant of a request; raises ProxyError for one without a valid token."""
+    async def admit(self, admission: Admission, *, to_page: bool = False) -> Grant:
+        """The grant of a request; raises ProxyError for one without a valid token.
+
+        Before the teams were read once, requests pass. A page, which shows what all teams have,
+        waits until they are read or cannot be.
+        """
         if self.is_administrator(admission):
             return Grant(by_token=True)
         directory = await self._directory()
+        if directory is None and to_page:
+            directory = await self._read_now()
         if directory is None:
             return self._admit_without_directory(admission)
         if not directory.teams:
@@ -109,12 +115,27 @@ class Gate:
             return TeamDirectory()
         now = self._elapsed()
         if now - self._asked >= _FRESH_SECONDS and self._loading is None:
-            self._asked = now
-            self._loading = asyncio.create_task(self._load(self._teams))
+            self._start_loading(self._teams)
         if now - self._loaded >= _STALE_SECONDS and self._loading is not None:
             await asyncio.wait({self._loading}, timeout=_WAIT_SECONDS)
-        is_known = self._elapsed() - self._loaded < _MAX_AGE_SECONDS
-        return self._known if is_known else None
+        return self._recent()
+
+    async def _read_now(self) -> TeamDirectory | None:
+        """The teams as the store has them now; None: it cannot be read."""
+        for _ in range(2):  # a read that runs already may have begun long ago
+            if (found := self._recent()) is not None or self._teams is None:
+                return found
+            await asyncio.wait({self._loading or self._start_loading(self._teams)})
+        return self._recent()
+
+    def _recent(self) -> TeamDirectory | None:
+        """The teams as they were read last; None: they never were, or too long ago."""
+        return self._known if self._elapsed() - self._loaded < _MAX_AGE_SECONDS else None
+
+    def _start_loading(self, teams: TeamStore) -> asyncio.Task[None]:
+        self._asked = self._elapsed()
+        self._loading = asyncio.create_task(self._load(teams))
+        return self._loading
 
     async def _load(self, teams: TeamStore) -> None:
         asked = self._asked

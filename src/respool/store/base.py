@@ -150,7 +150,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     id: str
     time: float
     owner: str  # a salted hash of the API key, never the key
-    conversation: str
+    conversation: str  # empty: the request was not understood, and counts for a quota only
     session: str = ""  # the client's own session id; used for grouping only
     format: str
     model: str = ""
