@@ -36,6 +36,7 @@ from respool.store.teams import Quota, Team, TeamDirectory, TeamUsage, new_team
 from tests.proxy.compaction import INVALID, PATHS, STEPS, answer, request_body
 from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post, reply_with
 from tests.proxy.teams import ADMIN, KEY, Teamed, at_once, drive, teamed
+from tests.proxy.test_without_store import EAGER
 from tests.store.postgres_server import serving as serving_postgres
 from tests.store.support import bytes_of
 from tests.support.formats import Exchange, request, results
@@ -309,6 +310,40 @@ def test_no_page_shows_anything_of_another_team(tmp_path: Path):
         assert overview["store"]["bytes"] == 0
 
     drive(tmp_path, act)
+
+
+def test_a_team_does_not_learn_the_servers_files_and_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "respool.toml"
+    file.write_text(EAGER)
+    teams: dict[str, dict[str, Any]] = {"one": {"settings": "miss_penalty = 3.0"}}
+
+    async def act(one: Teamed) -> None:
+        settings = body_of(await one.get("one", f"{API}/settings"))["settings"]
+        origins = {row["name"]: row["origin"] for row in settings}
+        shown = [origins[name] for name in ("miss_penalty", "cap_chars", "budget")]
+        assert shown == ["team one", "the server", "default"]
+        whole = body_of(await one.get(None, f"{API}/settings?team=one"))["settings"]
+        assert str(file) in {row["name"]: row["origin"] for row in whole}["cap_chars"]
+
+        def full(*_: object) -> None:
+            raise StoreUnavailable(tmp_path / "respool.db", "full", "at 10.0.0.5, port 5432")
+
+        monkeypatch.setattr(one.store, "keep", full)
+        await one.send("one")
+        (found,) = one.store.conversations(None)
+        for path in (
+            f"{API}/requests?conversation={found.name}",
+            f"{API}/requests.csv?range=day",
+            f"/respool/requests?conversation={found.name}",
+        ):
+            shown = (await one.get("one", path)).body.decode()
+            assert "not kept: there is no space left" in shown, path
+            assert str(tmp_path) not in shown
+            assert "10.0.0.5" not in shown
+
+    drive(tmp_path, act, teams=teams, policy=Policy.from_toml(file))
 
 
 def test_foreign_ids_are_answered_as_unknown_ones(tmp_path: Path):

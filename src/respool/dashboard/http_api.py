@@ -191,7 +191,9 @@ class Dashboard:
         proxy = self._proxy
         policy = proxy.policy if self._policy_of is None else self._policy_of(team)
         if is_visitor:  # the state of breaker and counters is the work of all teams
-            proxy = ProxyStatus(version=proxy.version, mode=proxy.mode, can_switch=False)
+            proxy = ProxyStatus(
+                version=proxy.version, mode=proxy.mode, can_switch=False, names_files=False
+            )
         proxy = msgspec.structs.replace(proxy, policy=policy)
         owned = OwnedStore(self._store, team.owner)
         teams = tuple[Team] if is_visitor else self._store.teams.all

@@ -89,10 +89,14 @@ class StoreUnavailable(RespoolError):
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
+        return f"The store {self.location} cannot be used: {self.why()}{detail}."
+
+    def why(self) -> str:
+        """The reason in words, without the store's place, which is no affair of its teams."""
         text = _REASON_TEXTS[self.reason]
         if isinstance(self.location, ServerAddress):
             text = _SERVER_TEXTS.get(self.reason, text)
-        return f"The store {self.location} cannot be used: {text}{detail}."
+        return text
 
 
 def classify_error(error: sqlite3.Error) -> UnavailableReason:
