@@ -64,7 +64,9 @@ def test_a_team_is_added_changed_listed_and_removed(run: Command, tmp_path: Path
     assert "$5.50" in run("team", "list")
     assert "No team is left" not in run("team", "remove", "search", "--yes")
     assert run.teams().keys() == {"billing"}
-    assert "proxies ask for no token any more" in run("team", "remove", "billing", "--yes")
+    assert "proxies that start from now on ask for no token" in run(
+        "team", "remove", "billing", "--yes"
+    )
 
 
 def test_tokens_are_shown_once_rotated_and_revoked(run: Command):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import json
 import os
 import sqlite3
@@ -660,6 +661,30 @@ def test_known_teams_count_for_an_hour_while_the_store_cannot_be_read(tmp_path: 
             await fresh.admit(admission(token))
 
     asyncio.run(run())
+
+
+def test_a_store_that_has_lost_its_teams_opens_no_proxy_that_knew_them(tmp_path: Path):
+    """A database that was dropped and begun anew would be filled by the requests in flight."""
+    store = SQLiteStore(tmp_path / "respool.db")
+    source = Directory(store.teams.directory(1.0))
+    store.teams.add(new_team("one", 1.0))
+    token = store.teams.issue("one", 1.0)[1]
+    elapsed = itertools.count(0.0, 10.0)
+
+    async def run() -> None:
+        gate = Gate(None, source, elapsed=lambda: next(elapsed))
+        assert (await gate.admit(admission(""))).team is None  # before there was a team
+        empty, source.known = source.known, store.teams.directory(2.0)
+        assert (await gate.admit(admission(token))).team is not None
+        source.known = empty
+        for given in ("", token):
+            for to_page in (False, True):
+                with pytest.raises(ProxyError, match="asks for its token"):
+                    await gate.admit(admission(given), to_page=to_page)
+        await gate.close()
+
+    asyncio.run(run())
+    store.close()
 
 
 class SlowDirectory(Directory):

@@ -59,6 +59,7 @@ class Gate:
         self._teams = teams
         self._clock, self._elapsed = clock, elapsed
         self._known: TeamDirectory | None = None
+        self._has_seen_teams = False  # then no store without teams, perhaps a new one, opens it
         self._loaded = self._asked = float("-inf")
         self._loading: asyncio.Task[None] | None = None
         self._noted: dict[str, float] = {}  # by token: the hour of the last use that was written
@@ -66,8 +67,8 @@ class Gate:
 
     @property
     def has_teams(self) -> bool:
-        """True if teams are defined, as far as is known."""
-        return self._known is not None and bool(self._known.teams)
+        """True if teams are, or were, defined, as far as is known."""
+        return self._has_seen_teams
 
     def is_administrator(self, admission: Admission) -> bool:
         """True if a request brings the administrator's token."""
@@ -90,7 +91,7 @@ class Gate:
         if directory is None:
             return self._admit_without_directory(admission)
         if not directory.teams:
-            if self._token is not None:
+            if self._token is not None or self._has_seen_teams:
                 raise missing_token()
             return Grant()
         now = self._clock()
@@ -142,6 +143,7 @@ class Gate:
         try:
             self._known = await asyncio.to_thread(teams.directory, self._clock())
             self._loaded = asked
+            self._has_seen_teams |= bool(self._known.teams)
         except RespoolError:
             pass  # tried again with a later request
         finally:
