@@ -105,11 +105,11 @@ def _filesystem(address: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def naming_failures(address: str) -> Generator[None]:
+def naming_failures(address: str, *passed: type[Exception]) -> Generator[None]:
     """Say in a sentence that storage failed; the errors of its clients have no common type."""
     try:
         yield
-    except (RespoolError, FileNotFoundError):
+    except (RespoolError, *passed):
         raise
     except Exception as error:
         said = " ".join(str(error).split())
@@ -120,7 +120,7 @@ def open_stream(address: str) -> IO[bytes]:
     """Open a file to be read."""
     if not is_remote(address):
         return Path(address).open("rb")
-    with naming_failures(address):
+    with naming_failures(address, FileNotFoundError):
         storage, path = _filesystem(address)
         return io.BufferedReader(storage.open(path, "rb"), _BUFFER)  # its lines may be limited
 
@@ -129,7 +129,7 @@ def find_file(address: str) -> FoundFile | None:
     """A file as it is now; None: there is none, or it is a folder."""
     if is_remote(address):
         try:
-            with naming_failures(address):
+            with naming_failures(address, FileNotFoundError):
                 storage, path = _filesystem(address)
                 about = storage.info(path)
         except FileNotFoundError:
@@ -159,7 +159,10 @@ def find_files(address: str) -> Iterator[FoundFile]:
     elif is_remote(address):
         with naming_failures(address):
             storage, path = _filesystem(address)
-            found = sorted(storage.find(path, detail=True).items())
+            try:
+                found = sorted(storage.find(path, detail=True).items())
+            except FileNotFoundError:  # not even a bucket
+                found = []
         scheme = address.partition("://")[0]
         for name, about in found:
             yield _found(f"{scheme}://{name.lstrip('/')}", about)

@@ -87,7 +87,7 @@ def _row_group_blocks(file: FoundFile, block_bytes: int, first: int) -> list[Blo
     """Row groups together up to a size."""
     with ExitStack() as stack:
         if is_remote(file.address):
-            stack.enter_context(naming_failures(file.address))
+            stack.enter_context(naming_failures(file.address, UnreadableInput))
         groups = _open_parquet(file.address, stack).metadata
         sizes = [groups.row_group(at).total_byte_size for at in range(groups.num_row_groups)]
     blocks: list[Block] = []
