@@ -687,6 +687,31 @@ def test_a_store_that_has_lost_its_teams_opens_no_proxy_that_knew_them(tmp_path:
     store.close()
 
 
+def test_teams_are_read_however_busy_the_pages_are(tmp_path: Path):
+    """A team that is about to be revoked cannot keep the proxy from reading that."""
+    store, now = SQLiteStore(tmp_path / "respool.db"), [0.0]
+    store.teams.add(new_team("one", 1.0))
+    made, token = store.teams.issue("one", 1.0)
+
+    async def run() -> None:
+        gate = Gate(None, store.teams, elapsed=lambda: now[0])
+        assert (await gate.admit(admission(token))).team is not None
+        store.teams.revoke(made.id, 2.0)
+        held, loop = threading.Event(), asyncio.get_running_loop()
+        busy = [loop.run_in_executor(None, held.wait, 20) for _ in range(64)]
+        now[0] = 5.0
+        try:
+            with pytest.raises(ProxyError, match="asks for its token"):
+                await gate.admit(admission(token))
+        finally:
+            held.set()
+            await asyncio.gather(*busy)
+        await gate.close()
+
+    asyncio.run(run())
+    store.close()
+
+
 class SlowDirectory(Directory):
     """Teams that take a while to be read."""
 

@@ -7,6 +7,7 @@ import hmac
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from ..errors import RespoolError
 from ..store.teams import QuotaExceeded, Team, TeamDirectory, TeamStore, TeamToken
 from .asgi import ProxyError, Scope
 from .auth import Admission, is_team_token, missing_token
+from .compactor import Executor
 
 _FRESH_SECONDS: Final = 1.0  # age from which the directory is read again, beside the request
 _STALE_SECONDS: Final = 3.0  # age from which a request waits for that
@@ -64,6 +66,8 @@ class Gate:
         self._loading: asyncio.Task[None] | None = None
         self._noted: dict[str, float] = {}  # by token: the hour of the last use that was written
         self._writing: set[asyncio.Task[Any]] = set()
+        # A thread of its own: however many pages are asked for, a revoked token ends in time.
+        self._executor = Executor(1, "respool-teams")
 
     @property
     def has_teams(self) -> bool:
@@ -141,7 +145,8 @@ class Gate:
     async def _load(self, teams: TeamStore) -> None:
         asked = self._asked
         try:
-            self._known = await asyncio.to_thread(teams.directory, self._clock())
+            read = partial(teams.directory, self._clock())
+            self._known = await asyncio.wrap_future(self._executor.submit(read))
             self._loaded = asked
             self._has_seen_teams |= bool(self._known.teams)
         except RespoolError:
@@ -168,6 +173,7 @@ class Gate:
         running = {*self._writing, *([self._loading] if self._loading else [])}
         if running:
             await asyncio.wait(running)
+        self._executor.close()
 
 
 def refuse_over_quota(grant: Grant, now: float) -> None:
