@@ -663,6 +663,20 @@ def test_known_teams_count_for_an_hour_while_the_store_cannot_be_read(tmp_path: 
     asyncio.run(run())
 
 
+def test_a_server_without_teams_serves_on_however_long_its_store_is_lost():
+    source, now = Directory(TeamDirectory()), [0.0]
+
+    async def run() -> None:
+        gate = Gate(None, source, elapsed=lambda: now[0])
+        for now[0] in (0.0, 3_000.0, 4_000.0, 90_000.0):
+            for to_page in (False, True):
+                assert (await gate.admit(admission(""), to_page=to_page)).team is None
+            source.fails = True
+        await gate.close()
+
+    asyncio.run(run())
+
+
 def test_a_store_that_has_lost_its_teams_opens_no_proxy_that_knew_them(tmp_path: Path):
     """A database that was dropped and begun anew would be filled by the requests in flight."""
     store = SQLiteStore(tmp_path / "respool.db")

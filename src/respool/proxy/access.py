@@ -110,7 +110,7 @@ class Gate:
         """A store that cannot be read stops no request of a server without tokens."""
         if is_team_token(admission.token):
             raise ProxyError(503, "store", "the teams cannot be read now.")
-        if self._token is not None or self._known is not None:
+        if self._token is not None or self._has_seen_teams:
             raise missing_token()
         return Grant()
 
