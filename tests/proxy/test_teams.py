@@ -541,6 +541,33 @@ def test_over_a_quota_of_dollars_requests_may_pass_as_they_came(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("at_once")
+def test_requests_sent_at_once_are_counted_while_they_are_in_flight(tmp_path: Path):
+    teams: dict[str, dict[str, Any]] = {"one": {"quota": Quota(requests=3)}, "two": {}}
+    held = asyncio.Event()
+
+    async def script(_: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        await held.wait()
+        writer.write(answer(200, {}))
+
+    async def act(one: Teamed) -> None:
+        raw = request_body("anthropic", 3)
+        sent = [
+            asyncio.create_task(ask(one.port, post(PATHS["anthropic"], raw, KEY, one.header(team))))
+            for team in ("one",) * 7 + ("two",)
+        ]
+        ended = itertools.islice(asyncio.as_completed(sent, timeout=20), 4)
+        first = [await one_ for one_ in ended]
+        assert [reply.status for reply in first] == [429] * 4
+        assert b"3 of 3 requests" in first[0].body
+        held.set()
+        statuses = [(await reply).status for reply in sent]
+        assert sorted(statuses) == [200] * 4 + [429] * 4
+        assert len(one.behind.received) == 4
+
+    drive(tmp_path, act, teams=teams, script=script)
+
+
+@pytest.mark.usefixtures("at_once")
 def test_requests_that_are_not_read_count_for_the_quota_and_are_not_shown(tmp_path: Path):
     """Else a team could send what it likes behind an id of the provider, or in pieces too large."""
     usage = {"input_tokens": 1_000_000, "output_tokens": 0}

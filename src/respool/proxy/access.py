@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -64,6 +65,7 @@ class Gate:
         self._has_seen_teams = False  # then no store without teams, perhaps a new one, opens it
         self._loaded = self._asked = float("-inf")
         self._loading: asyncio.Task[None] | None = None
+        self._in_flight = Counter[str]()  # requests by team
         self._noted: dict[str, float] = {}  # by token: the hour of the last use that was written
         self._writing: set[asyncio.Task[Any]] = set()
         # A thread of its own: however many pages are asked for, a revoked token ends in time.
@@ -104,7 +106,19 @@ class Gate:
             raise missing_token()
         team, token = found
         self._note_used(token, now)
-        return Grant(team, by_token=True, exceeded=directory.exceeded(team, now))
+        exceeded = directory.exceeded(team, now, self._in_flight[team.owner])
+        return Grant(team, by_token=True, exceeded=exceeded)
+
+    @contextmanager
+    def in_flight(self, team: Team) -> Generator[None]:
+        """Count a request of a team for its quota, until it is recorded."""
+        self._in_flight[team.owner] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[team.owner] -= 1
+            if not self._in_flight[team.owner]:
+                del self._in_flight[team.owner]
 
     def _admit_without_directory(self, admission: Admission) -> Grant:
         """A store that cannot be read stops no request of a server without tokens."""

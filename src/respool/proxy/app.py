@@ -262,17 +262,16 @@ class App:
             entry=entry,
             grant=grant,
         )
-        try:
+        is_free = request.method in _READS or route.operation == "count"
+        if grant.team is None or is_free:
             await self._forwarder.forward(exchange)
-        finally:
-            if grant.team is not None and _is_unseen(exchange):
-                self._meter(grant.team)
-
-
-def _is_unseen(exchange: Exchange) -> bool:
-    """True for a request that may cost something and that the middleware did not see."""
-    is_free = exchange.request.method in _READS or exchange.route.operation == "count"
-    return exchange.flight is None and not is_free
+            return
+        with self._gate.in_flight(grant.team):
+            try:
+                await self._forwarder.forward(exchange)
+            finally:
+                if exchange.flight is None:  # nobody else records it
+                    self._meter(grant.team)
 
 
 def _require_open_to_teams(path: str) -> None:
