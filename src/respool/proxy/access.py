@@ -160,9 +160,9 @@ class Gate:
         asked = self._asked
         try:
             read = partial(teams.directory, self._clock())
-            self._known = await asyncio.wrap_future(self._executor.submit(read))
+            self._known = known = await asyncio.wrap_future(self._executor.submit(read))
             self._loaded = asked
-            self._has_seen_teams |= bool(self._known.teams)
+            self._has_seen_teams |= bool(known.teams)
         except RespoolError:
             pass  # tried again with a later request
         finally:
