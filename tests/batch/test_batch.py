@@ -494,6 +494,48 @@ class TestParquet:
         assert "its Parquet data is broken" in entry["reason"]
         assert summary.figures.records == len(found) - min(4, len(found) - 4)
 
+    @pytest.mark.parametrize("to", ["parquet", "jsonl"])
+    def test_nanoseconds_are_kept(self, tmp_path: Path, to: str):
+        """Python's own times have none; pandas writes them by default."""
+        ns, exact = pa.timestamp("ns"), 1_700_000_000_123_456_789
+        nested = pa.list_(pa.struct([("at", ns), ("n", pa.int64())]))
+        columns = {
+            "request": pa.array([json.dumps([*requests("openai-chat")][-1])] * 2),
+            "at": pa.array([exact, None], ns),
+            "zoned": pa.array([exact, 0], pa.timestamp("ns", "UTC")),
+            "time": pa.array([1_001, 2], pa.time64("ns")),
+            "took": pa.array([1_001, 2], pa.duration("ns")),
+            "nested": pa.array([[{"at": exact, "n": 1}], []], nested),
+            "map": pa.array([[("a", exact)], []], pa.map_(pa.string(), ns)),
+        }
+        table = pa.table(columns)
+        pq.write_table(table, tmp_path / "in.parquet")
+        summary = ran(tmp_path / "in.parquet", options(tmp_path / "out", to, column="request"))
+        assert (summary.figures.records, summary.figures.changed) == (2, 2)
+        if to == "parquet":
+            made = pq.read_table(tmp_path / "out" / "part-000000.parquet")
+            for name in columns.keys() - {"request"}:
+                assert made[name].equals(table[name]), name
+            return
+        first, second = (json.loads(one) for one in records(tmp_path / "out"))
+        assert first["at"] == "2023-11-14 22:13:20.123456789"
+        assert first["zoned"] == "2023-11-14 22:13:20.123456789Z"
+        assert (first["time"], first["took"]) == ("00:00:00.000001001", 1_001)
+        assert first["nested"] == [{"at": first["at"], "n": 1}]
+        assert (second["at"], second["nested"]) == (None, [])
+
+    def test_a_value_that_python_has_not_costs_its_row_alone(self, tmp_path: Path):
+        request = json.dumps([*requests("openai-chat")][-1])
+        after = 253_402_300_800_000_000  # the first microsecond of the year 10000
+        table = pa.table(
+            {"request": [request] * 3, "at": pa.array([0, after, 1], pa.timestamp("us"))}
+        )
+        pq.write_table(table, tmp_path / "in.parquet")
+        summary = ran(tmp_path / "in.parquet", options(tmp_path / "out", column="request"))
+        assert (summary.figures.records, summary.failed) == (2, ())
+        (entry,) = rejects(tmp_path / "out")
+        assert (entry["row"], entry["reason"][:31]) == (1, "it has a value that Python has ")
+
     def test_what_storage_refuses_is_tried_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):

@@ -138,6 +138,7 @@ class _BlockWorker:
 
     def __init__(self, block: Block, options: BlockOptions, rejects: _RejectFile) -> None:
         self._block, self._options, self._rejects = block, options, rejects
+        self._for_table = shard_kind(block, options.to) == "parquet"
         self._fatal = dict(block.fatal)
         self._memo = Memo(_MEMO_STATES, _MEMO_BYTES)
         self._counts = Counter[str]()
@@ -150,7 +151,7 @@ class _BlockWorker:
             note(record.place, read)
             read += record.read
             try:
-                if (why := self._fatal.get(record.place)) is not None:
+                if why := self._fatal.get(record.place) or record.why:
                     raise RejectedRecord(why)
                 made = compact_record(record.data, self._options.record, self._memo)
                 shard.add(made)
@@ -164,7 +165,7 @@ class _BlockWorker:
         """The records, until the file cannot be read any further."""
         place = -1
         try:
-            for record in read_records(self._block):
+            for record in read_records(self._block, for_table=self._for_table):
                 place = record.place
                 yield record
         except UnreadableInput as why:
