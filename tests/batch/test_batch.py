@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -252,6 +253,44 @@ class TestAnotherRun:
         assert ran(tmp_path, options(tmp_path / "out")) == first
         assert first.files == 1
 
+    @POSIX
+    @pytest.mark.parametrize("named", ["elsewhere/../in/out", "link/out"])
+    def test_its_own_output_is_no_input_by_whatever_path(self, tmp_path: Path, named: str):
+        (tmp_path / "elsewhere").mkdir()
+        write_lines(tmp_path / "in" / "a.jsonl", lines("anthropic"))
+        (tmp_path / "link").symlink_to(tmp_path / "in")
+        first = ran(tmp_path / "in", options(tmp_path / named))
+        assert ran(tmp_path / "in", options(tmp_path / named)) == first
+        assert first.files == 1
+
+    @pytest.mark.parametrize("is_input", [True, False])
+    def test_no_file_of_another_program_is_overwritten(self, tmp_path: Path, is_input: bool):
+        """Other programs name their files so, too."""
+        theirs = write_lines(tmp_path / "part-000000.jsonl", lines("anthropic"))
+        before = theirs.read_bytes()
+        source = theirs if is_input else write_lines(tmp_path / "in" / "a.jsonl", lines())
+        with pytest.raises(OtherJob, match=r"part-000000\.jsonl: This file is of another program"):
+            ran(source, options(tmp_path))
+        assert theirs.read_bytes() == before
+        assert not (tmp_path / "job.json").exists()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        assert ran(source, options(tmp_path / "out")).is_clean
+
+    def test_only_what_a_killed_run_left_is_removed(self, tmp_path: Path):
+        source, out = write_lines(tmp_path / "in.jsonl", lines()), tmp_path / "out"
+        ours = [
+            "part-000000.jsonl.77.part",
+            "job.json.77.part",
+            "manifest/part-000000.json.77.part",
+        ]
+        theirs = ["film.mkv.part", "film.mkv.77.part", "a/part-000000.jsonl.77.part"]
+        for name in (*ours, *theirs):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_bytes(b"half of it")
+        ran(source, options(out))
+        assert not [name for name in ours if (out / name).exists()]
+        assert all((out / name).exists() for name in theirs)
+
     @pytest.mark.parametrize("loss", ["part-000001.jsonl", "manifest/part-000001.json"])
     def test_makes_again_what_is_gone(self, tmp_path: Path, loss: str):
         source, out = write_lines(tmp_path / "in.jsonl", lines()), tmp_path / "out"
@@ -439,6 +478,93 @@ class TestParquet:
         assert [one["row"] for one in found] == [1, 2]
         assert found[0]["reason"] == "it has no value in the column 'request'"
 
+    @pytest.mark.parametrize("compression", ["snappy", "zstd"])
+    def test_broken_data_is_set_aside_and_the_other_rows_are_done(
+        self, tmp_path: Path, compression: Any
+    ):
+        file, found = tmp_path / "in.parquet", [*requests("openai-chat", 12)]
+        table = as_table(found, nested=False)
+        pq.write_table(table, file, row_group_size=4, compression=compression, use_dictionary=False)
+        groups = pq.ParquetFile(file).metadata
+        second = groups.row_group(1).column(1)
+        data, at = bytearray(file.read_bytes()), second.data_page_offset
+        middle = at + second.total_compressed_size // 2
+        data[middle : middle + 60] = b"\xff" * 60
+        file.write_bytes(data)
+        summary = ran(file, options(tmp_path / "out"), block=1)
+        assert (summary.failed, summary.done) == ((), summary.blocks)
+        (entry,) = rejects(tmp_path / "out")
+        assert "its Parquet data is broken" in entry["reason"]
+        assert summary.figures.records == len(found) - min(4, len(found) - 4)
+
+    @pytest.mark.parametrize("to", ["parquet", "jsonl"])
+    def test_nanoseconds_are_kept(self, tmp_path: Path, to: str):
+        """Python's own times have none; pandas writes them by default."""
+        ns, exact = pa.timestamp("ns"), 1_700_000_000_123_456_789
+        nested = pa.list_(pa.struct([("at", ns), ("n", pa.int64())]))
+        columns = {
+            "request": pa.array([json.dumps([*requests("openai-chat")][-1])] * 2),
+            "at": pa.array([exact, None], ns),
+            "zoned": pa.array([exact, 0], pa.timestamp("ns", "UTC")),
+            "time": pa.array([1_001, 2], pa.time64("ns")),
+            "took": pa.array([1_001, 2], pa.duration("ns")),
+            "nested": pa.array([[{"at": exact, "n": 1}], []], nested),
+            "map": pa.array([[("a", exact)], []], pa.map_(pa.string(), ns)),
+        }
+        table = pa.table(columns)
+        pq.write_table(table, tmp_path / "in.parquet")
+        summary = ran(tmp_path / "in.parquet", options(tmp_path / "out", to, column="request"))
+        assert (summary.figures.records, summary.figures.changed) == (2, 2)
+        if to == "parquet":
+            made = pq.read_table(tmp_path / "out" / "part-000000.parquet")
+            for name in columns.keys() - {"request"}:
+                assert made[name].equals(table[name]), name
+            return
+        first, second = (json.loads(one) for one in records(tmp_path / "out"))
+        assert first["at"] == "2023-11-14 22:13:20.123456789"
+        assert first["zoned"] == "2023-11-14 22:13:20.123456789Z"
+        assert (first["time"], first["took"]) == ("00:00:00.000001001", 1_001)
+        assert first["nested"] == [{"at": first["at"], "n": 1}]
+        assert (second["at"], second["nested"]) == (None, [])
+
+    def test_a_value_that_python_has_not_costs_its_row_alone(self, tmp_path: Path):
+        request = json.dumps([*requests("openai-chat")][-1])
+        after = 253_402_300_800_000_000  # the first microsecond of the year 10000
+        table = pa.table(
+            {"request": [request] * 3, "at": pa.array([0, after, 1], pa.timestamp("us"))}
+        )
+        pq.write_table(table, tmp_path / "in.parquet")
+        summary = ran(tmp_path / "in.parquet", options(tmp_path / "out", column="request"))
+        assert (summary.figures.records, summary.failed) == (2, ())
+        (entry,) = rejects(tmp_path / "out")
+        assert (entry["row"], entry["reason"][:31]) == (1, "it has a value that Python has ")
+
+    def test_what_storage_refuses_is_tried_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        file, out = tmp_path / "in.parquet", options(tmp_path / "out")
+        pq.write_table(as_table([*requests("openai-chat")], nested=False), file)
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise TimeoutError("read timed out")  # an OSError, as those of storage are
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pq.ParquetFile, "iter_batches", refuse)
+            (failed,) = ran(file, out).failed
+        assert "read timed out" in failed.reason
+        assert ran(file, out).is_clean
+
+    @pytest.mark.parametrize("own", ["respool_tokens_after", "respool_originals"])
+    def test_a_column_of_respools_own_is_refused(self, tmp_path: Path, own: str):
+        rows = [{"messages": "[]", own: 1}]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
+        write_lines(tmp_path / "in.jsonl", [json.dumps(rows[0]).encode()])
+        for name in ("in.parquet", "in.jsonl"):
+            out = options(tmp_path / f"of-{name}", to="jsonl", with_originals=True)
+            ran(tmp_path / name, out)
+            (entry,) = rejects(tmp_path / f"of-{name}")
+            assert f"{own} already" in entry["reason"]
+
     @pytest.mark.parametrize(
         "message", [{"role": "user", "content": "x", "new": 1}, {"role": "user", "content": ["x"]}]
     )
@@ -498,6 +624,29 @@ class TestAddresses:
         storage.rm("/made", recursive=True)
         storage.rm("/corpus", recursive=True)
 
+    def test_storage_that_fails_at_the_start_is_said_and_nothing_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Else the files that it could not open would be set aside for good."""
+        storage = fsspec.filesystem("memory")
+        pq.write_table(as_table([*requests("openai-chat")], nested=False), tmp_path / "b.parquet")
+        storage.pipe("/failing/a.jsonl", b"\n".join(lines("anthropic")))
+        storage.pipe("/failing/b.parquet", (tmp_path / "b.parquet").read_bytes())
+        words = ["--batch", "memory://failing", "-o", str(tmp_path / "out")]
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("Could not connect to the endpoint")  # what boto's errors are
+
+        for broken in ("find", "info", "_open"):
+            with monkeypatch.context() as patch:
+                patch.setattr(type(storage), broken, refuse)
+                done = run(*words)
+            assert done.exit_code == 2, broken
+            assert "Could not connect to the endpoint" in done.stderr
+            assert not (tmp_path / "out").exists()
+        assert run(*words).exit_code == 0
+        storage.rm("/failing", recursive=True)
+
     def test_a_write_that_fails_leaves_nothing(self, tmp_path: Path):
         for address in ("memory://half/file", str(tmp_path / "file")):
             with pytest.raises(KeyError):
@@ -555,6 +704,12 @@ class TestCommand:
         done = run("--batch", str(tmp_path / "none"), "-o", str(tmp_path / "o"))
         assert done.exit_code == 2
         assert "there is no file to compact" in done.stderr
+
+    def test_no_record(self, tmp_path: Path):
+        (tmp_path / "a.jsonl").write_bytes(b"")
+        done = run("--batch", str(tmp_path), "-o", str(tmp_path / "o"))
+        assert done.exit_code == 2
+        assert "There is no record in these files." in done.stderr
 
     @pytest.mark.parametrize(
         ("words", "why"),

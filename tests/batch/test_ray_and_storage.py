@@ -47,7 +47,7 @@ def storage() -> Iterator[Any]:
     server.stop()
 
 
-def respool(*words: str, folder: Path, status: int = 0) -> str:
+def respool(*words: str, folder: Path, status: int = 0, errors: bool = False) -> str:
     """Run the command as a user does, in a folder where modules of other names lie."""
     (folder / "select.py").write_text("raise SystemExit('imported from the working directory')")
     env = {**os.environ, "PYTHONSAFEPATH": "1", "RESPOOL_STORE": str(folder / "none.db")}
@@ -60,7 +60,7 @@ def respool(*words: str, folder: Path, status: int = 0) -> str:
         check=False,
     )
     assert done.returncode == status, done.stderr
-    return done.stdout
+    return done.stderr if errors else done.stdout
 
 
 def figures(told: str) -> dict[str, Any]:
@@ -195,4 +195,11 @@ def test_a_unit_whose_worker_dies_is_done_again_or_left_out(tmp_path: Path):
 
 def test_what_is_not_there(storage: Any, tmp_path: Path):
     respool("replay", "s3://bucket/nothing", folder=tmp_path, status=2)
-    respool("compact", "--batch", "s3://no-bucket/x", "-o", "o", folder=tmp_path, status=2)
+    words = ["compact", "--batch"]
+    told = respool(*words, "s3://no-bucket/x", "-o", "o", folder=tmp_path, status=2, errors=True)
+    assert told == "respool: s3://no-bucket/x: there is no file to compact\n"
+    write_lines(tmp_path / "a.jsonl", lines("anthropic"))
+    told = respool(
+        *words, "a.jsonl", "-o", "s3://no-bucket/x", folder=tmp_path, status=2, errors=True
+    )
+    assert told.startswith("respool: s3://no-bucket/x/job.json: ")

@@ -62,8 +62,11 @@ def test_a_team_is_added_changed_listed_and_removed(run: Command, tmp_path: Path
     assert Quota(**changed["quota"]) == Quota(5.5, None, "day", "pass")
     assert changed["days"] is None
     assert "$5.50" in run("team", "list")
-    run("team", "remove", "search", "--yes")
+    assert "No team is left" not in run("team", "remove", "search", "--yes")
     assert run.teams().keys() == {"billing"}
+    assert "proxies that start from now on ask for no token" in run(
+        "team", "remove", "billing", "--yes"
+    )
 
 
 def test_tokens_are_shown_once_rotated_and_revoked(run: Command):

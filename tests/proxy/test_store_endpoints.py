@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from respool.dashboard import http_api
 from respool.markers import reference
 from respool.proxy import store_endpoints
 from respool.proxy.auth import owner_of
@@ -276,27 +277,40 @@ def test_a_store_that_cannot_be_read_is_told_without_its_place(tmp_path: Path):
     drive(folder, act)
 
 
-def test_one_team_cannot_fill_the_queue_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store_endpoints, "_MAX_WAITING", 3)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("search", at(SEARCH, pattern="word")),
+        ("original", f"/respool/originals/{REF}"),
+        ("totals_by_origin", "/respool/api/origins"),
+    ],
+)
+def test_one_team_cannot_fill_the_queue_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+):
+    for place in (store_endpoints, http_api):
+        monkeypatch.setattr(place, "_MAX_WAITING", 3)
 
     async def act(one: Teamed) -> None:
         fill_both(one)
-        search, held = one.store.search, asyncio.get_running_loop().create_future()
+        ask_store, held = getattr(one.store, method), asyncio.get_running_loop().create_future()
 
         def slow(*given: Any, **named: Any) -> Any:
             asyncio.run_coroutine_threadsafe(asyncio.wait_for(held, 20), loop).result()
-            return search(*given, **named)
+            return ask_store(*given, **named)
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(one.store, "search", slow)
-        path = at(SEARCH, pattern="word")
+        monkeypatch.setattr(one.store, method, slow)
         asked = [asyncio.create_task(one.get("one", path)) for _ in range(4)]
-        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(asked, timeout=20, return_when=asyncio.FIRST_COMPLETED)
         assert [reply.result().status for reply in done] == [503]
-        two = asyncio.create_task(one.get("two", CONVERSATIONS))
+        others = [
+            asyncio.create_task(one.get("two", path))
+            for path in (CONVERSATIONS, "/respool/api/overview")
+        ]
         await asyncio.sleep(0.1)
         held.set_result(None)
-        assert (await two).status == 200
+        assert [(await other).status for other in others] == [200, 200]
         statuses = [(await reply).status for reply in asked]
         assert sorted(statuses) == [200, 200, 200, 503]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import json
 import os
 import sqlite3
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from respool import Policy
 from respool.errors import PolicyError
 from respool.forecast import text_blocks
 from respool.markers import reference
+from respool.proxy import access
 from respool.proxy.access import Gate
 from respool.proxy.asgi import ProxyError, Request
 from respool.proxy.auth import Admission, decoded
@@ -31,10 +34,11 @@ from respool.proxy.middleware import ParsedRequest
 from respool.proxy.tracing import attributes_of
 from respool.store import ServerAddress, SQLiteStore, StoreUnavailable
 from respool.store.postgres import PostgresStore
-from respool.store.teams import Quota, Team, TeamDirectory, new_team
+from respool.store.teams import Quota, Team, TeamDirectory, TeamUsage, new_team
 from tests.proxy.compaction import INVALID, PATHS, STEPS, answer, request_body
 from tests.proxy.sockets import ReceivedRequest, Reply, ask, get, post, reply_with
 from tests.proxy.teams import ADMIN, KEY, Teamed, at_once, drive, teamed
+from tests.proxy.test_without_store import EAGER
 from tests.store.postgres_server import serving as serving_postgres
 from tests.store.support import bytes_of
 from tests.support.formats import Exchange, request, results
@@ -311,6 +315,40 @@ def test_no_page_shows_anything_of_another_team(tmp_path: Path):
     drive(tmp_path, act)
 
 
+def test_a_team_does_not_learn_the_servers_files_and_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "respool.toml"
+    file.write_text(EAGER)
+    teams: dict[str, dict[str, Any]] = {"one": {"settings": "miss_penalty = 3.0"}}
+
+    async def act(one: Teamed) -> None:
+        settings = body_of(await one.get("one", f"{API}/settings"))["settings"]
+        origins = {row["name"]: row["origin"] for row in settings}
+        shown = [origins[name] for name in ("miss_penalty", "cap_chars", "budget")]
+        assert shown == ["team one", "the server", "default"]
+        whole = body_of(await one.get(None, f"{API}/settings?team=one"))["settings"]
+        assert str(file) in {row["name"]: row["origin"] for row in whole}["cap_chars"]
+
+        def full(*_: object) -> None:
+            raise StoreUnavailable(tmp_path / "respool.db", "full", "at 10.0.0.5, port 5432")
+
+        monkeypatch.setattr(one.store, "keep", full)
+        await one.send("one")
+        (found,) = one.store.conversations(None)
+        for path in (
+            f"{API}/requests?conversation={found.name}",
+            f"{API}/requests.csv?range=day",
+            f"/respool/requests?conversation={found.name}",
+        ):
+            shown = (await one.get("one", path)).body.decode()
+            assert "not kept: there is no space left" in shown, path
+            assert str(tmp_path) not in shown
+            assert "10.0.0.5" not in shown
+
+    drive(tmp_path, act, teams=teams, policy=Policy.from_toml(file))
+
+
 def test_foreign_ids_are_answered_as_unknown_ones(tmp_path: Path):
     async def act(one: Teamed) -> None:
         name, id = await with_canary(one)
@@ -504,6 +542,76 @@ def test_over_a_quota_of_dollars_requests_may_pass_as_they_came(tmp_path: Path):
     drive(tmp_path, act, teams={"one": given}, script=reply_with(paid))
 
 
+@pytest.mark.usefixtures("at_once")
+def test_requests_sent_at_once_are_counted_while_they_are_in_flight(tmp_path: Path):
+    teams: dict[str, dict[str, Any]] = {"one": {"quota": Quota(requests=3)}, "two": {}}
+    held = asyncio.Event()
+
+    async def script(_: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        await held.wait()
+        writer.write(answer(200, {}))
+
+    async def act(one: Teamed) -> None:
+        raw = request_body("anthropic", 3)
+        sent = [
+            asyncio.create_task(ask(one.port, post(PATHS["anthropic"], raw, KEY, one.header(team))))
+            for team in ("one",) * 7 + ("two",)
+        ]
+        ended = itertools.islice(asyncio.as_completed(sent, timeout=20), 4)
+        first = [await one_ for one_ in ended]
+        assert [reply.status for reply in first] == [429] * 4
+        assert b"3 of 3 requests" in first[0].body
+        held.set()
+        statuses = [(await reply).status for reply in sent]
+        assert sorted(statuses) == [200] * 4 + [429] * 4
+        assert len(one.behind.received) == 4
+
+    drive(tmp_path, act, teams=teams, script=script)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_requests_that_are_not_read_count_for_the_quota_and_are_not_shown(tmp_path: Path):
+    """Else a team could send what it likes behind an id of the provider, or in pieces too large."""
+    usage = {"input_tokens": 1_000_000, "output_tokens": 0}
+    paid = answer(200, {"object": "response", "model": "gpt-5", "usage": usage})
+    teams: dict[str, dict[str, Any]] = {"one": {"quota": Quota(requests=4)}, "two": {}}
+    stored = {"model": "gpt-5", "previous_response_id": "resp_1", "input": "go on"}
+    unread: list[tuple[str, bytes]] = [
+        ("/v1/responses", json.dumps(stored).encode()),
+        ("/v1/responses", b"no JSON"),
+        ("/v1/embeddings", b'{"model": "m", "input": "x"}'),
+        ("//v1/messages", request_body("anthropic", 3)),
+    ]
+    free = [
+        post("/v1/messages/count_tokens", request_body("anthropic", 3), KEY),
+        get("/v1/models", KEY),
+    ]
+
+    async def act(one: Teamed) -> None:
+        def used() -> TeamUsage:
+            return one.store.teams.directory(time.time()).usage_of(one.teams["one"])
+
+        for sent in free:
+            head, _, rest = sent.partition(b"\r\n")
+            named = b"%b\r\n%b\r\n%b" % (head, one.header("one").encode(), rest)
+            assert (await ask(one.port, named)).status == 200
+        for path, raw in unread:
+            reply = await ask(one.port, post(path, raw, KEY, one.header("one")))
+            assert reply.status == 200, path
+        for _ in range(400):
+            if used().requests >= len(unread):
+                break
+            await asyncio.sleep(0.05)
+        assert used().requests == len(unread)
+        assert used().dollars == pytest.approx(2 * 1.25)  # by the answers' usage
+        assert one.store.records(None) == []
+        path, raw = unread[2]
+        assert (await ask(one.port, post(path, raw, KEY, one.header("one")))).status == 429
+        assert (await ask(one.port, post(path, raw, KEY, one.header("two")))).status == 200
+
+    drive(tmp_path, act, teams=teams, script=reply_with(paid))
+
+
 def test_a_team_whose_requests_fail_opens_its_own_circuit_breaker(tmp_path: Path):
     async def script(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         is_projection = b"respool:" in received.body and b"task of one" in received.body
@@ -585,6 +693,116 @@ def test_known_teams_count_for_an_hour_while_the_store_cannot_be_read(tmp_path: 
             await fresh.admit(admission(token))
 
     asyncio.run(run())
+
+
+def test_a_server_without_teams_serves_on_however_long_its_store_is_lost():
+    source, now = Directory(TeamDirectory()), [0.0]
+
+    async def run() -> None:
+        gate = Gate(None, source, elapsed=lambda: now[0])
+        for now[0] in (0.0, 3_000.0, 4_000.0, 90_000.0):
+            for to_page in (False, True):
+                assert (await gate.admit(admission(""), to_page=to_page)).team is None
+            source.fails = True
+        await gate.close()
+
+    asyncio.run(run())
+
+
+def test_a_store_that_has_lost_its_teams_opens_no_proxy_that_knew_them(tmp_path: Path):
+    """A database that was dropped and begun anew would be filled by the requests in flight."""
+    store = SQLiteStore(tmp_path / "respool.db")
+    source = Directory(store.teams.directory(1.0))
+    store.teams.add(new_team("one", 1.0))
+    token = store.teams.issue("one", 1.0)[1]
+    elapsed = itertools.count(0.0, 10.0)
+
+    async def run() -> None:
+        gate = Gate(None, source, elapsed=lambda: next(elapsed))
+        assert (await gate.admit(admission(""))).team is None  # before there was a team
+        empty, source.known = source.known, store.teams.directory(2.0)
+        assert (await gate.admit(admission(token))).team is not None
+        source.known = empty
+        for given in ("", token):
+            for to_page in (False, True):
+                with pytest.raises(ProxyError, match="asks for its token"):
+                    await gate.admit(admission(given), to_page=to_page)
+        await gate.close()
+
+    asyncio.run(run())
+    store.close()
+
+
+def test_teams_are_read_however_busy_the_pages_are(tmp_path: Path):
+    """A team that is about to be revoked cannot keep the proxy from reading that."""
+    store, now = SQLiteStore(tmp_path / "respool.db"), [0.0]
+    store.teams.add(new_team("one", 1.0))
+    made, token = store.teams.issue("one", 1.0)
+
+    async def run() -> None:
+        gate = Gate(None, store.teams, elapsed=lambda: now[0])
+        assert (await gate.admit(admission(token))).team is not None
+        store.teams.revoke(made.id, 2.0)
+        held, loop = threading.Event(), asyncio.get_running_loop()
+        busy = [loop.run_in_executor(None, held.wait, 20) for _ in range(64)]
+        now[0] = 5.0
+        try:
+            with pytest.raises(ProxyError, match="asks for its token"):
+                await gate.admit(admission(token))
+        finally:
+            held.set()
+            await asyncio.gather(*busy)
+        await gate.close()
+
+    asyncio.run(run())
+    store.close()
+
+
+class SlowDirectory(Directory):
+    """Teams that take a while to be read."""
+
+    def __init__(self, known: TeamDirectory) -> None:
+        super().__init__(known)
+        self.may_end = threading.Event()
+
+    def directory(self, now: float) -> TeamDirectory:
+        assert self.may_end.wait(20)
+        return super().directory(now)
+
+
+def test_no_page_is_shown_before_it_is_known_that_there_are_no_teams(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A proxy that has just started, without a token of its own, and a store that is slow."""
+    monkeypatch.setattr(access, "_WAIT_SECONDS", 0.01)
+
+    async def refusal(gate: Gate, *, to_page: bool) -> int:
+        try:
+            await gate.admit(admission(""), to_page=to_page)
+        except ProxyError as error:
+            return error.status
+        return 0
+
+    async def run(known: TeamDirectory, expected: int) -> None:
+        slow = SlowDirectory(known)
+        gate = Gate(None, slow)
+        assert await refusal(gate, to_page=False) == 0  # requests go on
+        pages = [asyncio.create_task(refusal(gate, to_page=True)) for _ in range(3)]
+        done, _ = await asyncio.wait(pages, timeout=0.1)
+        assert not done
+        slow.may_end.set()
+        assert [await page for page in pages] == [expected] * 3
+
+        failing = Directory(known)
+        failing.fails = True
+        gate = Gate(None, failing, elapsed=lambda: 0.0)
+        assert await refusal(gate, to_page=True) == 0  # it says why the store cannot be read
+        failing.fails = False
+        assert await refusal(gate, to_page=False) == 0  # within a second the teams are read once
+        assert await refusal(gate, to_page=True) == expected
+
+    asyncio.run(run(TeamDirectory(teams=(new_team("one", 1.0),)), 401))
+    asyncio.run(run(TeamDirectory(), 0))
 
 
 # --- time --------------------------------------------------------------------------------------

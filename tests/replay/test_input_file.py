@@ -97,6 +97,10 @@ def test_a_broken_table_is_skipped(tmp_path: Path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     (one,) = replayed([tmp_path / "a.parquet"]).skipped
     assert one.source == str(tmp_path / "a.parquet")
+    after = pa.array([253_402_300_800_000_000], pa.timestamp("us"))  # the year 10000
+    pq.write_table(pa.table({"messages": ["[]"], "time": after}), tmp_path / "b.parquet")
+    (one,) = replayed([tmp_path / "b.parquet"]).skipped
+    assert "row 0: it has a value that Python has not" in one.reason
 
 
 class TestCheckpoints:

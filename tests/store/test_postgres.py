@@ -26,9 +26,11 @@ from respool.store import (
     postgres_database,
 )
 from respool.store import postgres_dialect as dialect
+from respool.store.originals import row_of
 from respool.store.postgres import PostgresStore
 from respool.store.retention import delete_matching
 from respool.store.savings import max_scale
+from respool.store.teams import new_team
 from respool.wire.base import known_formats
 from tests.store.postgres_server import PASSWORD, USER, PostgresServer, serving
 from tests.store.support import NOW, OTHER, OWNER, by_ref, child, record, text_of
@@ -404,6 +406,27 @@ def test_a_store_of_an_earlier_version_is_migrated_in_whole_steps(
         assert store.flush()
         assert [one.prefix for one in store.requests("c1", None)] == ["0a"]
     assert ask(url, "SELECT ref FROM respool.kept") == [("a",)]
+
+
+def test_words_of_an_earlier_index_are_indexed_again(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+):
+    """They were not told apart by team: a search that trusted them would miss its own."""
+    url, latest, text = postgres_server.new_database(), dialect.MIGRATIONS, "a needle of the team"
+    monkeypatch.setattr(dialect, "MIGRATIONS", latest[:7])
+    with contextlib.closing(opened(url)) as store:
+        team = new_team("one", NOW)
+        store.keep(team.owner, "c1", by_ref(text))
+        row = row_of(reference(text), team.owner)
+        words = "INSERT INTO search_words VALUES (?, array_to_tsvector(CAST(? AS text[])))"
+        store._database.write(lambda c: c.execute(words, (row, ["a", "needle"])))
+    monkeypatch.setattr(dialect, "MIGRATIONS", latest)
+    with contextlib.closing(opened(url)) as store:
+        for _ in range(2):
+            for owner in (team.owner, None):
+                (hit,) = store.search("needle", owner).hits
+                assert hit.ref == reference(text)
+    assert ask(url, "SELECT space FROM respool.search_words") == [(team.space,)]
 
 
 def test_scales_are_those_of_python(store: PostgresStore):

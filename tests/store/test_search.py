@@ -111,7 +111,7 @@ def test_finds_the_same_by_the_index_and_without_it(
             file_store._index.delete()
         elif way == "index":
             found(file_store, "anything")
-            known = file_store._index.candidates(SearchTerms(pattern))
+            known = file_store._index.candidates(SearchTerms(pattern), None)
             assert known.indexed == by_ref(*TEXTS).keys() or not re.search(r"\w", pattern)
         assert found(file_store, pattern) == (set() if text is None else {reference(text)}), pattern
     note = file_store.search("one", None).note
@@ -127,7 +127,7 @@ def test_postgres_finds_the_same_by_its_index_and_without_it(postgres_url: str):
             if way == "scan":
                 store._database.write(lambda c: c.execute("DELETE FROM search_words"))
             elif re.search(r"\w", pattern):
-                known = store._index.candidates(SearchTerms(pattern))
+                known = store._index.candidates(SearchTerms(pattern), None)
                 assert known.indexed == by_ref(*TEXTS).keys()
                 assert text is not None or len(known.fitting) < len(TEXTS)
             assert found(store, pattern) == (set() if text is None else {reference(text)}), pattern
@@ -141,7 +141,7 @@ def test_postgres_reads_a_text_with_too_many_words_for_its_index(postgres_url: s
     store.keep(OWNER, "c1", many)
     for _ in range(2):
         assert found(store, "15f8fword89999") == many.keys()
-    known = store._index.candidates(SearchTerms("elsewhere"))
+    known = store._index.candidates(SearchTerms("elsewhere"), "")
     assert known.indexed == known.fitting == many.keys()
     store.close()
 
@@ -305,7 +305,7 @@ def test_retention_takes_words_out_of_the_bytes_of_the_index(
         while store._maintain() < 1:
             pass
     assert SECRET.encode() not in bytes_of(store.path)
-    known = store._index.candidates(SearchTerms("late1"))
+    known = store._index.candidates(SearchTerms("late1"), "")
     assert known.indexed < new.keys()  # a bucket was shared
     assert len(known.indexed) >= 2
     assert found(store, SECRET) == set()
@@ -338,7 +338,7 @@ def test_a_damaged_index_costs_nothing_but_time(file_store: SQLiteStore, damage:
         assert found(file_store, "src", OTHER) == set()
     assert file_store.quarantined_files() == []
     if damage != "folder":
-        assert file_store._index.candidates(SearchTerms("src")).indexed == texts.keys()
+        assert file_store._index.candidates(SearchTerms("src"), "").indexed == texts.keys()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")

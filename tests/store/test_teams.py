@@ -22,6 +22,7 @@ from respool.store import (
     Store,
     StoreLocation,
     resolve_name,
+    search_index,
 )
 from respool.store.owned import OwnedStore
 from respool.store.sql_store import SQLStore
@@ -264,6 +265,64 @@ def test_foreign_and_unknown_texts_are_read_and_kept_by_the_same_statements(
         assert first
     again = statements_of(store, monkeypatch, lambda: store.keep(two.owner, "c3", by_ref(unknown)))
     assert again != second  # the measure sees what is kept already
+
+
+FOREIGN, NOWHERE = "zanzibar", "qanzibar"  # words of another team, and of nobody
+
+
+def filled(store: SQLStore) -> tuple[Team, list[str]]:
+    """A team that asks, and the texts of another one; both are indexed."""
+    one, two = added(store, "one"), added(store, "two")
+    texts = [f"{FOREIGN} {text_of(n, 3)}" for n in range(60)]
+    store.keep(one.owner, "c1", by_ref(*texts))
+    store.keep(two.owner, "c2", by_ref(*[text_of(n, 3) for n in range(100, 130)]))
+    for owner in (one.owner, two.owner):
+        assert store.search("src", owner).hits
+    return two, texts
+
+
+def test_a_search_runs_the_same_statements_whatever_words_another_team_has(
+    store: SQLStore, monkeypatch: pytest.MonkeyPatch
+):
+    two, _ = filled(store)
+
+    def search(word: str) -> list[tuple[str, int]]:
+        """With the texts of the statements but for the word."""
+        task = partial(store.search, word, two.owner)
+        return [(sql.replace(word, ""), n) for sql, n in statements_of(store, monkeypatch, task)]
+
+    assert search(FOREIGN) == search(NOWHERE)
+    assert search("src") != search(NOWHERE)  # the measure sees what is found
+
+
+def test_a_search_takes_the_same_instructions_whatever_words_another_team_has(
+    file: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+):
+    two, texts = filled(file)
+    opened, count = search_index.SearchIndex._open, [0]
+
+    def open_counted(index: search_index.SearchIndex) -> Any:
+        connection = opened(index)
+        connection.set_progress_handler(lambda: count.__setitem__(0, count[0] + 1), 1)
+        return connection
+
+    def search(word: str) -> tuple[int, int]:
+        """The instructions in the index, and in the store."""
+        count[0] = 0
+        steps, _ = steps_of(file, partial(file.search, word, two.owner))
+        return count[0], steps
+
+    monkeypatch.setattr(search_index.SearchIndex, "_open", open_counted)
+    assert search(FOREIGN) == search(NOWHERE)
+    assert min(search(NOWHERE)) > 0
+    assert search("src") > search(NOWHERE)
+    refs = reference(texts[0]), reference("of nobody")
+    for chars in (1, 4, 19, 20):
+        foreign, unknown = [
+            steps_of(file, partial(file.names, "reference", ref[:chars], 9, two.owner))
+            for ref in refs
+        ]
+        assert foreign == unknown, chars
 
 
 # --- tokens, teams, usage ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path, PurePath, PurePosixPath
@@ -20,7 +20,7 @@ from ..errors import RespoolError, describe_missing_package
 from ..regex import lazy_compile
 
 _SCHEME = lazy_compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: not a drive
-_TEMPORARY = ".part"
+_UNFINISHED = lazy_compile(r"(.+)\.[0-9]+\.part")  # see `_temporary`
 _BUFFER = 1024 * 1024
 _OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"))
 
@@ -29,7 +29,7 @@ EngineName = Literal["local", "ray"]
 
 
 class StorageError(RespoolError):
-    """An address cannot be used: a package is missing, or the storage refused."""
+    """An address cannot be used: a package is missing, or the storage failed or refused."""
 
 
 def missing_package(what: str, error: ImportError, extras: str = "batch") -> StorageError:
@@ -58,6 +58,13 @@ def join(folder: str, *names: str) -> str:
     if is_remote(folder):
         return "/".join((folder.rstrip("/"), *names))
     return str(Path(folder, *names))
+
+
+def is_within(address: str, folder: str) -> bool:
+    """Report whether a file is in a folder or below it, by whatever path they are named."""
+    if is_remote(address) or is_remote(folder):
+        return address.startswith(join(folder, ""))
+    return Path(folder).resolve() in Path(address).resolve().parents
 
 
 def absolute(address: str) -> str:
@@ -91,20 +98,34 @@ def _filesystem(address: str) -> tuple[Any, str]:
         raise StorageError(f"{address}: {error}.") from None
 
 
+@contextmanager
+def naming_failures(address: str, *passed: type[Exception]) -> Generator[None]:
+    """Say in a sentence that storage failed; the errors of its clients have no common type."""
+    try:
+        yield
+    except (RespoolError, *passed):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise StorageError(f"{address}: {said or type(error).__name__}") from error
+
+
 def open_stream(address: str) -> IO[bytes]:
     """Open a file to be read."""
     if not is_remote(address):
         return Path(address).open("rb")
-    storage, path = _filesystem(address)
-    return io.BufferedReader(storage.open(path, "rb"), _BUFFER)  # its lines may be limited
+    with naming_failures(address, FileNotFoundError):
+        storage, path = _filesystem(address)
+        return io.BufferedReader(storage.open(path, "rb"), _BUFFER)  # its lines may be limited
 
 
 def find_file(address: str) -> FoundFile | None:
     """A file as it is now; None: there is none, or it is a folder."""
     if is_remote(address):
-        storage, path = _filesystem(address)
         try:
-            about = storage.info(path)
+            with naming_failures(address, FileNotFoundError):
+                storage, path = _filesystem(address)
+                about = storage.info(path)
         except FileNotFoundError:
             return None
         return _found(address, about) if about["type"] == "file" else None
@@ -130,9 +151,14 @@ def find_files(address: str) -> Iterator[FoundFile]:
     if (alone := find_file(address)) is not None:
         yield alone
     elif is_remote(address):
-        storage, path = _filesystem(address)
+        with naming_failures(address):
+            storage, path = _filesystem(address)
+            try:
+                found = sorted(storage.find(path, detail=True).items())
+            except FileNotFoundError:  # not even a bucket
+                found = []
         scheme = address.partition("://")[0]
-        for name, about in sorted(storage.find(path, detail=True).items()):
+        for name, about in found:
             yield _found(f"{scheme}://{name.lstrip('/')}", about)
     else:
         for file in sorted(one for one in Path(address).rglob("*") if one.is_file()):
@@ -151,7 +177,7 @@ def write_stream(address: str) -> Generator[IO[bytes]]:
     else:
         storage, path = _filesystem(address)
         storage.makedirs(path.rpartition("/")[0], exist_ok=True)
-        temporary = f"{path}.{os.getpid()}{_TEMPORARY}"
+        temporary = _temporary(path)
         try:
             with storage.open(temporary, "wb") as stream:
                 yield stream
@@ -164,7 +190,7 @@ def write_stream(address: str) -> Generator[IO[bytes]]:
 @contextmanager
 def _write_locally(file: Path) -> Generator[IO[bytes]]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.{os.getpid()}{_TEMPORARY}")
+    temporary = file.with_name(_temporary(file.name))
     try:
         with temporary.open("wb") as stream:
             yield stream
@@ -177,21 +203,31 @@ def _write_locally(file: Path) -> Generator[IO[bytes]]:
 
 @contextmanager
 def _write_object(address: str) -> Generator[IO[bytes]]:
-    storage, path = _filesystem(address)
-    stream = storage.open(path, "wb")
+    with naming_failures(address):
+        storage, path = _filesystem(address)
+        stream = storage.open(path, "wb")
     try:
         yield stream
     except BaseException:
         stream.discard()
         stream.closed = True  # so that nothing is uploaded when it is collected
         raise
-    stream.close()
+    with naming_failures(address):
+        stream.close()
 
 
-def remove_unfinished(folder: str) -> None:
-    """Remove what a killed process left in a local folder."""
-    if not is_remote(folder):
-        for file in Path(folder).rglob(f"*{_TEMPORARY}"):
+def _temporary(name: str) -> str:
+    """The name of a file until it is whole."""
+    return f"{name}.{os.getpid()}.part"
+
+
+def remove_unfinished(folder: str, names: Collection[str]) -> None:
+    """Remove what a killed process left of files with these names in a local folder."""
+    if is_remote(folder) or not Path(folder).is_dir():
+        return
+    for file in Path(folder).iterdir():
+        found = _UNFINISHED.fullmatch(file.name)
+        if found is not None and found[1] in names:
             file.unlink(missing_ok=True)
 
 

@@ -67,7 +67,7 @@ class BlockDone(Struct, frozen=True):
     figures: BlockFigures
 
 
-def shard_suffix(block: Block, to: str | None) -> str:
+def shard_kind(block: Block, to: str | None) -> str:
     """The kind of a block's shard."""
     return to or ("parquet" if block.kind == "parquet" else "jsonl")
 
@@ -77,17 +77,24 @@ def part_name(number: int) -> str:
     return f"part-{number:06d}"
 
 
+def shard_name(block: Block, to: str | None) -> str:
+    """The name of a block's shard."""
+    return f"{part_name(block.number)}.{shard_kind(block, to)}"
+
+
 def work_on_block(block: Block, options: BlockOptions, note: Note) -> BlockDone:
     """Compact a block; raises OSError if the storage fails, so that it is tried again."""
-    part, kind = part_name(block.number), shard_suffix(block, options.to)
-    name = f"{part}.{kind}"
+    part, kind = part_name(block.number), shard_kind(block, options.to)
+    name = shard_name(block, options.to)
     with ExitStack() as stack:
         rejects = _RejectFile(join(options.folder, REJECTED, f"{part}.jsonl"), stack)
         stream = _CountedStream(stack.enter_context(write_stream(join(options.folder, name))))
         shard = open_shard(stream, block, kind, with_originals=options.record.with_originals)
         worker = _BlockWorker(block, options, rejects)
-        worker.fill(shard, note)
-        shard.close()
+        try:
+            worker.fill(shard, note)
+        finally:
+            shard.close()  # what fails is written to nothing that stays
     done = BlockDone(block.number, block.source, name, worker.figures(stream.size))
     with write_stream(join(options.folder, MANIFEST, f"{part}.json")) as out:
         out.write(msgspec.json.encode(done))
@@ -130,6 +137,7 @@ class _BlockWorker:
 
     def __init__(self, block: Block, options: BlockOptions, rejects: _RejectFile) -> None:
         self._block, self._options, self._rejects = block, options, rejects
+        self._for_table = shard_kind(block, options.to) == "parquet"
         self._fatal = dict(block.fatal)
         self._memo = Memo(_MEMO_STATES, _MEMO_BYTES)
         self._counts = Counter[str]()
@@ -142,7 +150,7 @@ class _BlockWorker:
             note(record.place, read)
             read += record.read
             try:
-                if (why := self._fatal.get(record.place)) is not None:
+                if why := self._fatal.get(record.place) or record.why:
                     raise RejectedRecord(why)
                 made = compact_record(record.data, self._options.record, self._memo)
                 shard.add(made)
@@ -156,7 +164,7 @@ class _BlockWorker:
         """The records, until the file cannot be read any further."""
         place = -1
         try:
-            for record in read_records(self._block):
+            for record in read_records(self._block, for_table=self._for_table):
                 place = record.place
                 yield record
         except UnreadableInput as why:

@@ -145,10 +145,13 @@ def _compact_line(line: bytes, options: RecordOptions, memo: Memo) -> CompactedR
     return made.record(b'{"messages":' + made.request + b"}")
 
 
+_OWN_FIELDS = frozenset((BEFORE, AFTER, ORIGINALS))
+
+
 def _refuse_figures(line: bytes) -> None:
     """Refuse a line that has respool's own fields already; a text may name them."""
-    if b'"respool_tokens_' in line and {BEFORE, AFTER} & _fields(line).keys():
-        raise RejectedRecord(f"it has a field {BEFORE} already")
+    if b'"respool_' in line and (own := _OWN_FIELDS & _fields(line).keys()):
+        raise RejectedRecord(f"it has a field {min(own)} already")
 
 
 def _fields(line: bytes) -> dict[str, msgspec.Raw]:
@@ -178,8 +181,8 @@ def _decode_text(raw: bytes) -> bytes:
 
 def _compact_row(row: dict[str, Any], options: RecordOptions, memo: Memo) -> CompactedRecord:
     """A row of Parquet: its request is in a column, or its columns are the request's fields."""
-    if {BEFORE, AFTER} & row.keys():
-        raise RejectedRecord(f"it has a column {BEFORE} already")
+    if own := _OWN_FIELDS & row.keys():
+        raise RejectedRecord(f"it has a column {min(own)} already")
     column = options.column
     if column is None:
         return _compact_columns(row, options, memo)

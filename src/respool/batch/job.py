@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -17,6 +16,7 @@ from .addresses import (
     absolute,
     file_name,
     find_files,
+    is_within,
     join,
     open_stream,
     parent_name,
@@ -31,6 +31,7 @@ from .block_work import (
     BlockOptions,
     add_figures,
     part_name,
+    shard_name,
 )
 from .local_engine import BlockFailed, Outcome, run_locally, try_block
 from .records import Block, UnreadableInput, kind_of, split_file
@@ -113,8 +114,9 @@ def plan_batch(
 def _inputs(address: str, output: str) -> Iterator[FoundFile]:
     """A named file, whatever its suffix, or the files of a folder whose suffix is known."""
     for file in find_files(address):
-        is_output = file.address.startswith((join(output, ""), f"{output}{os.sep}"))
-        if file.address == address or (kind_of(file.address) and not is_output):
+        if file.address == address or (
+            kind_of(file.address) and not is_within(file.address, output)
+        ):
             yield file
 
 
@@ -128,7 +130,7 @@ def run_batch(
     """Work on the unfinished blocks; raises OtherJob for a folder of another job."""
     folder = plan.options.folder
     _claim_folder(plan)
-    remove_unfinished(folder)
+    _remove_unfinished(plan)
     done = _read_manifest(plan)
     tracker = _Tracker(plan, done, on_progress)
     waiting = [block for block in plan.blocks if block.number not in done]
@@ -182,6 +184,7 @@ def _claim_folder(plan: BatchPlan) -> None:
         with open_stream(place) as stream:
             before = stream.read()
     except FileNotFoundError:
+        _refuse_foreign_shards(plan)
         with write_stream(place) as stream:
             stream.write(job)
         if plan.unreadable:
@@ -193,6 +196,28 @@ def _claim_folder(plan: BatchPlan) -> None:
             f"{plan.options.folder}: This folder holds the output of other input, other options or "
             "another version; name another folder, or remove it."
         )
+
+
+def _refuse_foreign_shards(plan: BatchPlan) -> None:
+    """Refuse a folder with files that shards would overwrite: perhaps they are the input."""
+    folder = plan.options.folder
+    there = {one.address for one in find_files(folder)}
+    for block in plan.blocks:
+        shard = join(folder, shard_name(block, plan.options.to))
+        if shard in there:
+            raise OtherJob(
+                f"{shard}: This file is of another program, and would be lost; name another folder."
+            )
+
+
+def _remove_unfinished(plan: BatchPlan) -> None:
+    """Remove what a killed run left; other files of the folder are left alone."""
+    folder, options = plan.options.folder, plan.options
+    parts = [part_name(block.number) for block in plan.blocks]
+    shards = {shard_name(block, options.to) for block in plan.blocks}
+    remove_unfinished(folder, {*shards, JOB_FILE, SUMMARY_FILE})
+    remove_unfinished(join(folder, MANIFEST), {f"{part}.json" for part in parts})
+    remove_unfinished(join(folder, REJECTED), {*(f"{part}.jsonl" for part in parts), FILES_FILE})
 
 
 def _describe_job(plan: BatchPlan) -> bytes:

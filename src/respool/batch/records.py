@@ -15,7 +15,14 @@ from typing import IO, Any, Literal, cast
 
 from msgspec import Struct
 
-from .addresses import FoundFile, file_name, missing_package, open_stream
+from .addresses import (
+    FoundFile,
+    file_name,
+    is_remote,
+    missing_package,
+    naming_failures,
+    open_stream,
+)
 
 Kind = Literal["jsonl", "gzip", "parquet"]
 
@@ -39,8 +46,9 @@ class Record(Struct, frozen=True):
     """One record and its place: the byte at which its line begins, or the number of its row."""
 
     place: int
-    data: bytes | dict[str, Any] | None  # None: it is too long
+    data: bytes | dict[str, Any] | None  # None: it is too long, or cannot be read
     read: int  # bytes of the block that are read with it
+    why: str = ""  # it cannot be read
 
 
 class Block(Struct, frozen=True):
@@ -80,6 +88,8 @@ def split_file(file: FoundFile, block_bytes: int, first: int) -> list[Block]:
 def _row_group_blocks(file: FoundFile, block_bytes: int, first: int) -> list[Block]:
     """Row groups together up to a size."""
     with ExitStack() as stack:
+        if is_remote(file.address):
+            stack.enter_context(naming_failures(file.address, UnreadableInput))
         groups = _open_parquet(file.address, stack).metadata
         sizes = [groups.row_group(at).total_byte_size for at in range(groups.num_row_groups)]
     blocks: list[Block] = []
@@ -106,8 +116,18 @@ def _open_parquet(address: str, stack: ExitStack) -> Any:
     stream = stack.enter_context(open_stream(address))
     try:
         return parquet.ParquetFile(stream, pre_buffer=False)
-    except (ValueError, OSError) as error:  # ArrowInvalid is a ValueError
+    except (ValueError, OSError) as error:
+        if not _is_broken_data(error):
+            raise
         raise UnreadableInput(f"it is no Parquet file ({_one_line(error)})") from None
+
+
+def _is_broken_data(error: ValueError | OSError) -> bool:
+    """Report whether Arrow refuses data; what storage refuses is tried again.
+
+    ArrowInvalid is a ValueError. For broken compression Arrow raises an OSError without a number.
+    """
+    return isinstance(error, ValueError) or (type(error) is OSError and error.errno is None)
 
 
 def _one_line(error: Exception) -> str:
@@ -120,10 +140,14 @@ def read_schema(address: str) -> Any:
         return _open_parquet(address, stack).schema_arrow
 
 
-def read_records(block: Block) -> Iterator[Record]:
-    """The records of a block; raises UnreadableInput where its data is broken."""
+def read_records(block: Block, *, for_table: bool = False) -> Iterator[Record]:
+    """The records of a block; raises UnreadableInput where its data is broken.
+
+    Python's times have no nanoseconds. Those of Parquet are texts, or numbers `for_table`, which
+    go into a table again.
+    """
     if block.kind == "parquet":
-        yield from _rows(block)
+        yield from _rows(block, for_table=for_table)
         return
     with open_stream(block.source) as stream:
         if block.kind == "gzip":
@@ -178,7 +202,7 @@ def _gzip_lines(stream: IO[bytes], size: int) -> Iterator[Record]:
             raise UnreadableInput(f"its gzip data is broken ({_one_line(error)})") from error
 
 
-def _rows(block: Block) -> Iterator[Record]:
+def _rows(block: Block, *, for_table: bool) -> Iterator[Record]:
     with ExitStack() as stack:
         file = _open_parquet(block.source, stack)
         groups = range(block.start, block.end)
@@ -187,8 +211,61 @@ def _rows(block: Block) -> Iterator[Record]:
         each = block.size // max(count, 1)
         try:
             for batch in file.iter_batches(_ROWS, row_groups=[*groups]):
-                for data in cast(Sequence[dict[str, Any]], batch.to_pylist()):
-                    yield Record(row, data, each)
+                for data, why in _values(_with_times(batch, for_table=for_table)):
+                    yield Record(row, data, each, why)
                     row += 1
-        except ValueError as error:
+        except (ValueError, OSError) as error:
+            if not _is_broken_data(error):
+                raise
             raise UnreadableInput(f"its Parquet data is broken ({_one_line(error)})") from error
+
+
+def _values(batch: Any) -> Iterator[tuple[dict[str, Any] | None, str]]:
+    """The rows of a batch as Python's values, and why one has none, such as a year after 9999."""
+    found: Sequence[dict[str, Any]]
+    try:
+        found = batch.to_pylist()
+    except (ValueError, OverflowError) as error:
+        if batch.num_rows == 1:
+            yield None, f"it has a value that Python has not: {_one_line(error)}"
+            return
+        for at in range(batch.num_rows):
+            yield from _values(batch.slice(at, 1))
+    else:
+        yield from ((data, "") for data in found)
+
+
+def _with_times(batch: Any, *, for_table: bool) -> Any:
+    """A batch with numbers or texts in place of nanoseconds."""
+    arrow: Any = import_module("pyarrow")
+    number, text = arrow.int64(), arrow.string()
+    fields = [
+        field.with_type(_without_nanoseconds(arrow, field.type, number if for_table else text))
+        for field in batch.schema
+    ]
+    schema = arrow.schema(fields, batch.schema.metadata)
+    return batch if schema.equals(batch.schema) else batch.cast(schema)
+
+
+def _without_nanoseconds(arrow: Any, type: Any, other: Any) -> Any:
+    """A type with another one in place of nanoseconds, also within."""
+    types = arrow.types
+    if types.is_timestamp(type) or types.is_time64(type):
+        return other if type.unit == "ns" else type
+    if types.is_duration(type):
+        return arrow.int64() if type.unit == "ns" else type
+    if types.is_struct(type):
+        fields = (type.field(at) for at in range(type.num_fields))
+        return arrow.struct(
+            [one.with_type(_without_nanoseconds(arrow, one.type, other)) for one in fields]
+        )
+    if types.is_map(type):
+        kinds = (_without_nanoseconds(arrow, one, other) for one in (type.key_type, type.item_type))
+        return arrow.map_(*kinds)
+    if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
+        field = type.value_field
+        field = field.with_type(_without_nanoseconds(arrow, field.type, other))
+        if types.is_fixed_size_list(type):
+            return arrow.list_(field, type.list_size)
+        return arrow.large_list(field) if types.is_large_list(type) else arrow.list_(field)
+    return type

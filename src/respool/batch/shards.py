@@ -121,8 +121,11 @@ class _ParquetShard:
         self._rows, self._held = [], 0
 
     def close(self) -> None:
-        self._write()
-        self._writer.close()
+        try:
+            self._write()
+            self._writer.close()
+        finally:
+            self._writer.is_open = False  # else it writes once more when it is collected
 
 
 def _size(row: dict[str, Any]) -> int:

@@ -54,6 +54,8 @@ def run_batch_job(arguments: BatchArguments) -> None:
     if not plan.blocks:
         for one in plan.unreadable:
             click.echo(f"respool: {escape_unprintable(one.source)}: {one.reason}", err=True)
+        if not plan.unreadable:
+            click.echo("respool: There is no record in these files.", err=True)
         click.get_current_context().exit(EXIT_UNUSABLE)
     with _progress_bar(arguments.quiet) as note:
         summary = run_batch(

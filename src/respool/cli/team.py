@@ -222,6 +222,11 @@ def remove(name: str, *, forget: bool, yes: bool, store_file: str | None) -> Non
         confirm(store, yes, [f"team {name}{' and its data' if forget else ''}"])
         store.teams.remove(name)
         click.echo(f"Removed team {name} and its tokens.")
+        if not store.teams.all():
+            click.echo(
+                "No team is left: without RESPOOL_TOKEN, proxies that start from now on ask "
+                "for no token."
+            )
         if forget:
             gone = store.forget(owner=owner)
             click.echo(f"Deleted: {pluralize(gone.conversations, 'conversation')}.")

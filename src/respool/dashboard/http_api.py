@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Final
@@ -114,7 +115,7 @@ API: Final = "/respool/api/"
 EXPORT: Final = f"{API}requests.csv"
 _MAX_CHANGE_BYTES: Final = 4_096
 _MAX_CONCURRENT: Final = 2  # concurrent queries: forwarded requests have priority
-_MAX_WAITING: Final = 64
+_MAX_WAITING: Final = 64  # of one visitor
 _MAX_TEAMS: Final = 128  # whose queries are remembered
 
 
@@ -138,7 +139,7 @@ class Dashboard:
         self._of_teams = LruMap[tuple[Team, bool], DashboardQueries](_MAX_TEAMS)
         self._control = control  # None: nothing can be changed
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
-        self._waiting = 0
+        self._waiting = Counter[str | None]()  # by the owner who asks; None: the administrator
 
     @property
     def routes(self) -> Mapping[str, Dashboard]:
@@ -187,7 +188,9 @@ class Dashboard:
         proxy = self._proxy
         policy = proxy.policy if self._policy_of is None else self._policy_of(team)
         if is_visitor:  # the state of breaker and counters is the work of all teams
-            proxy = ProxyStatus(version=proxy.version, mode=proxy.mode, can_switch=False)
+            proxy = ProxyStatus(
+                version=proxy.version, mode=proxy.mode, can_switch=False, names_files=False
+            )
         proxy = msgspec.structs.replace(proxy, policy=policy)
         owned = OwnedStore(self._store, team.owner)
         teams = tuple[Team] if is_visitor else self._store.teams.all
@@ -259,16 +262,20 @@ class Dashboard:
         def run() -> bytes:
             return ask(self._queries_for(scope, query))
 
-        if self._waiting >= _MAX_WAITING:
+        visitor: Team | None = scope.get(VISITOR)
+        asker = None if visitor is None else visitor.owner
+        if self._waiting[asker] >= _MAX_WAITING:
             raise QueryError(503, "Too many ask at once; ask again.")
-        self._waiting += 1
+        self._waiting[asker] += 1
         try:
             async with self._slots:
                 return await asyncio.to_thread(run)
         except StoreUnavailable as error:
-            raise QueryError(503, describe_error(error, scope.get(VISITOR))) from error
+            raise QueryError(503, describe_error(error, visitor)) from error
         finally:
-            self._waiting -= 1
+            self._waiting[asker] -= 1
+            if not self._waiting[asker]:
+                del self._waiting[asker]
 
 
 def _refuse_switch(_body: bytes) -> None:

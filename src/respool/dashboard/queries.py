@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ..history.repeat_rates import excess_refetch
 from ..plugins import pass_name
-from ..policy import NAMES, Policy
+from ..policy import DEFAULT, NAMES, Policy
 from ..store import (
     OriginTotal,
     PeriodTotal,
@@ -151,6 +151,7 @@ class ProxyStatus(Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     mode: Callable[[], str] = _compacting
     can_switch: bool = True  # the visitor may change the mode
+    names_files: bool = True  # as origins of settings; they are the server's
     breaker: Callable[[], BreakerStatus] = _closed_breaker
     calibrations: Callable[[], tuple[CalibrationStatus, ...]] = _no_calibrations
 
@@ -219,6 +220,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {  # range and step in second
     "week": (604_800.0, 21_600.0),
     "month": (2_592_000.0, 86_400.0),
 }
+_SERVERS: Final = "the server"  # origin of a setting
 _PAGE_SIZE: Final = 50
 _MAX_PAGE_SIZE: Final = 200
 _MAX_REQUESTS: Final = 500  # requests of a conversation per page
@@ -506,7 +508,14 @@ class DashboardQueries:
 
     def settings(self, _query: Query) -> dict[str, list[EffectiveSetting]]:
         """Settings in force."""
-        return {"settings": effective_settings(self._proxy.policy)}
+        found = effective_settings(self._proxy.policy)
+        if self._team is not None and not self._proxy.names_files:
+            own = DEFAULT, f"team {self._team.name}"
+            found = [
+                one if one.origin in own else msgspec.structs.replace(one, origin=_SERVERS)
+                for one in found
+            ]
+        return {"settings": found}
 
     def _edits(self, query: Query) -> tuple[RecordedEdit, ...]:
         found = self._store.edits(parse_name(query, "request"), None)

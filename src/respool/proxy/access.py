@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +17,7 @@ from ..errors import RespoolError
 from ..store.teams import QuotaExceeded, Team, TeamDirectory, TeamStore, TeamToken
 from .asgi import ProxyError, Scope
 from .auth import Admission, is_team_token, missing_token
+from .compactor import Executor
 
 _FRESH_SECONDS: Final = 1.0  # age from which the directory is read again, beside the request
 _STALE_SECONDS: Final = 3.0  # age from which a request waits for that
@@ -59,15 +62,19 @@ class Gate:
         self._teams = teams
         self._clock, self._elapsed = clock, elapsed
         self._known: TeamDirectory | None = None
+        self._has_seen_teams = False  # then no store without teams, perhaps a new one, opens it
         self._loaded = self._asked = float("-inf")
         self._loading: asyncio.Task[None] | None = None
+        self._in_flight = Counter[str]()  # requests by team
         self._noted: dict[str, float] = {}  # by token: the hour of the last use that was written
         self._writing: set[asyncio.Task[Any]] = set()
+        # A thread of its own: however many pages are asked for, a revoked token ends in time.
+        self._executor = Executor(1, "respool-teams")
 
     @property
     def has_teams(self) -> bool:
-        """True if teams are defined, as far as is known."""
-        return self._known is not None and bool(self._known.teams)
+        """True if teams are, or were, defined, as far as is known."""
+        return self._has_seen_teams
 
     def is_administrator(self, admission: Admission) -> bool:
         """True if a request has the administrator's token."""
@@ -76,15 +83,21 @@ class Gate:
             admission.token.encode("utf-8", "surrogatepass"), token.encode()
         )
 
-    async def admit(self, admission: Admission) -> Grant:
-        """The grant of a request; raises ProxyError for one without a valid token."""
+    async def admit(self, admission: Admission, *, to_page: bool = False) -> Grant:
+        """The grant of a request; raises ProxyError for one without a valid token.
+
+        Before the teams were read once, requests pass. A page, which shows what all teams have,
+        waits until they are read or cannot be.
+        """
         if self.is_administrator(admission):
             return Grant(by_token=True)
         directory = await self._directory()
+        if directory is None and to_page:
+            directory = await self._read_now()
         if directory is None:
             return self._admit_without_directory(admission)
         if not directory.teams:
-            if self._token is not None:
+            if self._token is not None or self._has_seen_teams:
                 raise missing_token()
             return Grant()
         now = self._clock()
@@ -93,7 +106,19 @@ class Gate:
             raise missing_token()
         team, token = found
         self._note_used(token, now)
-        return Grant(team, by_token=True, exceeded=directory.exceeded(team, now))
+        exceeded = directory.exceeded(team, now, self._in_flight[team.owner])
+        return Grant(team, by_token=True, exceeded=exceeded)
+
+    @contextmanager
+    def in_flight(self, team: Team) -> Generator[None]:
+        """Count a request of a team for its quota, until it is recorded."""
+        self._in_flight[team.owner] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[team.owner] -= 1
+            if not self._in_flight[team.owner]:
+                del self._in_flight[team.owner]
 
     def _admit_without_directory(self, admission: Admission) -> Grant:
         """The grant of a request while the teams are unknown.
@@ -102,7 +127,7 @@ class Gate:
         """
         if is_team_token(admission.token):
             raise ProxyError(503, "store", "the teams cannot be read now.")
-        if self._token is not None or self._known is not None:
+        if self._token is not None or self._has_seen_teams:
             raise missing_token()
         return Grant()
 
@@ -112,18 +137,35 @@ class Gate:
             return TeamDirectory()
         now = self._elapsed()
         if now - self._asked >= _FRESH_SECONDS and self._loading is None:
-            self._asked = now
-            self._loading = asyncio.create_task(self._load(self._teams))
+            self._start_loading(self._teams)
         if now - self._loaded >= _STALE_SECONDS and self._loading is not None:
             await asyncio.wait({self._loading}, timeout=_WAIT_SECONDS)
-        is_known = self._elapsed() - self._loaded < _MAX_AGE_SECONDS
-        return self._known if is_known else None
+        return self._recent()
+
+    async def _read_now(self) -> TeamDirectory | None:
+        """The teams as the store has them now; None: it cannot be read."""
+        for _ in range(2):  # a read that runs already may have begun long ago
+            if (found := self._recent()) is not None or self._teams is None:
+                return found
+            await asyncio.wait({self._loading or self._start_loading(self._teams)})
+        return self._recent()
+
+    def _recent(self) -> TeamDirectory | None:
+        """The teams as they were read last; None: they never were, or too long ago."""
+        return self._known if self._elapsed() - self._loaded < _MAX_AGE_SECONDS else None
+
+    def _start_loading(self, teams: TeamStore) -> asyncio.Task[None]:
+        self._asked = self._elapsed()
+        self._loading = asyncio.create_task(self._load(teams))
+        return self._loading
 
     async def _load(self, teams: TeamStore) -> None:
         asked = self._asked
         try:
-            self._known = await asyncio.to_thread(teams.directory, self._clock())
+            read = partial(teams.directory, self._clock())
+            self._known = known = await asyncio.wrap_future(self._executor.submit(read))
             self._loaded = asked
+            self._has_seen_teams |= bool(known.teams)
         except RespoolError:
             pass  # tried again with a later request
         finally:
@@ -148,6 +190,7 @@ class Gate:
         running = {*self._writing, *([self._loading] if self._loading else [])}
         if running:
             await asyncio.wait(running)
+        self._executor.close()
 
 
 def refuse_over_quota(grant: Grant, now: float) -> None:

@@ -19,6 +19,7 @@ from ..dashboard.http_api import VISITOR, Dashboard
 from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyControl, ProxyStatus
 from ..plugins import installed_version
 from ..store import KeepAliveEvent, Retention, SQLStore, StoreUnavailable, open_store
+from ..store.teams import Team
 from .access import GRANT, Gate, refuse_over_quota
 from .asgi import (
     ProxyError,
@@ -85,6 +86,8 @@ BROWSER_FILES: Final = (
 )
 # Pages for a team's token, besides all below /respool/: each answers for that team.
 _TEAM_PAGES: Final = frozenset({"/", "/respool", COMPRESS, GUARDRAIL, *BROWSER_FILES})
+# What does not wait for a store that hangs: respool's state, and what is compacted for gateways.
+_ALWAYS_ANSWERED: Final = frozenset({HEALTH, COMPRESS, GUARDRAIL, *BROWSER_FILES})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
 _JSON: Final = (b"content-type", b"application/json")
@@ -105,9 +108,11 @@ class App:
         on_close: Callable[[], None] | None = None,
         keep_alive: KeepAlive | None = None,
         gate: Gate | None = None,
+        meter: Callable[[Team], None] = lambda _: None,
     ) -> None:
         self.options = validated(options)
         self._gate = gate or Gate(options.token)
+        self._meter = meter  # called for each request of a team that the middleware does not see
         self._middleware = PassThrough() if middleware is None else middleware
         self._endpoints = {HEALTH: bare_health, **(endpoints or {})}
         self._log = log
@@ -207,7 +212,7 @@ class App:
         admission = with_bearer(admission)
         request = admission.request
         try:
-            grant = await self._gate.admit(admission)
+            grant = await self._gate.admit(admission, to_page=request.path not in _ALWAYS_ANSWERED)
         except ProxyError:
             if request.path != HEALTH:
                 raise
@@ -257,7 +262,16 @@ class App:
             entry=entry,
             grant=grant,
         )
-        await self._forwarder.forward(exchange)
+        is_free = request.method in _READS or route.operation == "count"
+        if grant.team is None or is_free:
+            await self._forwarder.forward(exchange)
+            return
+        with self._gate.in_flight(grant.team):
+            try:
+                await self._forwarder.forward(exchange)
+            finally:
+                if exchange.flight is None:  # nobody else records it
+                    self._meter(grant.team)
 
 
 def _require_open_to_teams(path: str) -> None:
@@ -355,6 +369,7 @@ def build_app(
         on_close=on_close,
         keep_alive=_keep_alive(options.keep_alive, compactor, store, metrics),
         gate=Gate(server.token, store.teams),
+        meter=lambda team: recorder.count(team.owner, time.time()),
     )
 
 

@@ -550,6 +550,8 @@ class Compactor:
             flight.status = 0
         if is_recorded:
             self._recorder.record(flight, decider.pending_facts)
+        elif request.team is not None and not request.is_count:
+            self._recorder.record(flight)  # for its quota only
 
     # --- threads ---------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from ..lru_map import LruMap
 from ..markers import reference
 from ..policy import Policy
 from ..pricing import Usage
-from ..store import DecisionStore, RefetchedResult, SentRequest
+from ..store import DecisionStore, RefetchedResult, SentRequest, StoreUnavailable
 from .cache_state import (
     first_breakpoints,
     is_cached_by_gateway,
@@ -123,7 +123,7 @@ class Decider:
                 if _is_set(late):
                     raise  # what was sent instead has left its facts already
                 skipped = Facts(skipped=frozenset({folded.prefix}))
-                reason = f"not kept: {error}"
+                reason = f"not kept: {_why(error)}"
                 held = self._known_edits(turn, seen.facts, reason, skipped, late)
                 return held or self._fall_back(turn, reason)
         if not request.is_count and not _is_set(late):
@@ -680,6 +680,11 @@ class Decider:
             self._guard.learn(known, new)
         else:
             self._guard.note(known, new)
+
+
+def _why(error: RespoolError) -> str:
+    """The reason why originals could not be stored, as a team may read it in its records."""
+    return error.why() if isinstance(error, StoreUnavailable) else str(error)
 
 
 def _is_set(event: Event | None) -> bool:

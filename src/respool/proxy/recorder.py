@@ -85,6 +85,18 @@ class Recorder:
         self._ended.append((flight, pending_facts))
         self._start()
 
+    def count(self, owner: str, time: float) -> None:
+        """Count a request of a team that was not read, for its quota."""
+        self._store.record(
+            RequestRecord(
+                id=secrets.token_hex(_ID_CHARS // 2),
+                time=time,
+                owner=owner,
+                conversation="",
+                format="",
+            )
+        )
+
     def reproduce(self, case: RejectedRequest) -> None:
         """Store a projection that was refused although its original was accepted."""
         self._rejected.append(case)
@@ -122,7 +134,7 @@ class Recorder:
     def _write(self, flight: InFlight, pending_facts: PendingFacts) -> None:
         try:
             record = self._record(flight, pending_facts(flight.decision))
-            if self._listener is not None:
+            if self._listener is not None and record.conversation:
                 self._listener(record)
             self._store.record(record)
         except Exception:  # noqa: BLE001 - nobody waits for this any more
@@ -220,13 +232,14 @@ class Recorder:
 def _terms(flight: InFlight, format: str) -> CacheTerms:
     """The terms of the model asked for.
 
-    Deployments and profiles of clouds have any name: there the model that responded counts. A local
-    server may respond with the name of a model that it is not.
+    Deployments and profiles of clouds have any name: there the model that responded counts, as for
+    a request that was not understood. A local server may respond with the name of a model that it
+    is not.
     """
     asked, model = flight.decision.identity.model, flight.response.model
     terms = priced(terms_for(format, asked), format, asked, flight.request.time)
     is_cloud = flight.request.path.startswith(CLOUD_PATHS)
-    if terms.dollars is None and model and is_cloud:
+    if terms.dollars is None and model and (is_cloud or not asked):
         return priced(terms_for(format, model), format, model, flight.request.time)
     return terms
 

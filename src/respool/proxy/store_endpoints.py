@@ -73,7 +73,7 @@ class StoreEndpoints:
         """Answer with the text that the path's reference leads to."""
         owner = self._owner_in(scope)
         ref = scope["path"].removeprefix(ORIGINALS)
-        text = await _run(lambda: self._reader(owner).original(ref))
+        text = await self._in_turn(owner, lambda: self._reader(owner).original(ref))
         if text is None:  # malformed, unknown or another owner's: the answer is the same
             of = _whose(grant_in(scope), owner)
             raise ProxyError(

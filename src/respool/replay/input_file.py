@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..batch.addresses import (
     FoundFile,
+    StorageError,
     file_name,
     find_file,
     find_files,
@@ -21,7 +22,7 @@ from ..batch.addresses import (
     parent_name,
 )
 from ..batch.compacted_record import row_bytes
-from ..batch.records import Block, parquet_module, read_records
+from ..batch.records import Block, UnreadableInput, parquet_module, read_records
 from ..sessions.readers import is_transcript_name
 
 PARQUET = ".parquet"
@@ -57,7 +58,8 @@ def _as_lines(table: Path, folder: Path) -> Path:
     groups = parquet_module().ParquetFile(str(table)).num_row_groups
     with lines.open("wb") as stream:
         for record in read_records(Block(0, str(table), "parquet", 0, groups, 0)):
-            assert isinstance(record.data, dict)
+            if not isinstance(record.data, dict):
+                raise UnreadableInput(f"row {record.place}: {record.why}")
             stream.write(row_bytes(record.data) + b"\n")
     return lines
 
@@ -66,7 +68,7 @@ def edition_of(name: str) -> tuple[int, str] | None:
     """Size and edition of a file; None if its changes cannot be seen."""
     try:
         found = find_file(name)
-    except (OSError, ValueError):
+    except (OSError, ValueError, StorageError):
         return None
     return None if found is None or not found.edition else (found.size, found.edition)
 

@@ -89,10 +89,14 @@ class StoreUnavailable(RespoolError):
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
+        return f"The store {self.location} cannot be used: {self.why()}{detail}."
+
+    def why(self) -> str:
+        """The reason in words, without the store's place, which is no affair of its teams."""
         text = _REASON_TEXTS[self.reason]
         if isinstance(self.location, ServerAddress):
             text = _SERVER_TEXTS.get(self.reason, text)
-        return f"The store {self.location} cannot be used: {text}{detail}."
+        return text
 
 
 def classify_error(error: sqlite3.Error) -> UnavailableReason:
@@ -150,7 +154,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     id: str
     time: float
     owner: str  # a salted hash of the API key, never the key
-    conversation: str
+    conversation: str  # empty: the request was not understood, and counts for a quota only
     session: str = ""  # the client's own session id; used for grouping only
     format: str
     model: str = ""

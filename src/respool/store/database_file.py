@@ -137,6 +137,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _BILL_TABLES,
     _HOLDOUT_COLUMNS,
     TEAM_TABLES,
+    (),  # PostgreSQL's index of words by team; here it is a file of its own
 )
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")

@@ -60,6 +60,15 @@ def ref_of(row: str) -> str:
     return row[:_REF_CHARS]
 
 
+def space_of_row(row: str) -> str:
+    """The team in the name of a row; empty: none.
+
+    >>> space_of_row("a" * 20 + "~0a1b"), space_of_row("a" * 20)
+    ('0a1b', '')
+    """
+    return row[_REF_CHARS + len(_SPACE_MARK) :]
+
+
 class DamagedData(ValueError):
     """Data in the store cannot be unpacked."""
 
@@ -249,11 +258,11 @@ def kept_originals(
     connection: Connection, owner: str | None, conversation: str | None
 ) -> list[KeptOriginal]:
     """Return each original that an owner may read, in its latest conversation, the latest first."""
+    of_owner, given = ("", ()) if owner is None else (" AND c.owner = ?2", (owner,))
     rows = connection.execute(
-        """SELECT k.ref, c.name, k.time FROM kept k JOIN conversations c ON c.id = k.conversation
-        WHERE (?1 IS NULL OR c.owner = ?1) AND (?2 IS NULL OR c.name = ?2)
-        ORDER BY k.time DESC, k.ref, c.id DESC""",
-        (owner, conversation),
+        "SELECT k.ref, c.name, k.time FROM conversations c JOIN kept k ON k.conversation = c.id"  # noqa: S608 - ours
+        f" WHERE (?1 IS NULL OR c.name = ?1){of_owner} ORDER BY k.time DESC, k.ref, c.id DESC",
+        (conversation, *given),
     )
     latest: dict[str, KeptOriginal] = {}
     for ref, name, time in rows:

@@ -61,7 +61,17 @@ _ADDITIONS: Final[dict[int, Migration]] = {
         ),
         "CREATE INDEX search_words_by_word ON search_words USING gin (words)",
         "CREATE INDEX search_words_unknown ON search_words (ref) WHERE words IS NULL",
-    )
+    ),
+    8: (
+        "DELETE FROM search_words",  # the next search finds them again, by team
+        (
+            'ALTER TABLE search_words ADD COLUMN space text COLLATE "C"'
+            " GENERATED ALWAYS AS (substr(ref, 22)) STORED"
+        ),
+        "CREATE INDEX search_words_by_space ON search_words (space)",
+        "DROP INDEX search_words_unknown",
+        "CREATE INDEX search_words_unknown ON search_words (space) WHERE words IS NULL",
+    ),
 }
 
 

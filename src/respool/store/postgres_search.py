@@ -1,7 +1,8 @@
 """Full-text index of originals in PostgreSQL: their words as tsvector, found by a GIN index.
 
 As in SQLite it only selects candidates, and is extended by searches. An original takes its words
-along when it is deleted.
+along when it is deleted. The words of a team begin with the team's: so how long its search takes
+does not depend on the words that other teams' originals have.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from typing import Final
 
 from .base import StoreUnavailable
 from .connection import Connection, Database
+from .originals import space_of_row
 from .search_index import Candidates, SearchTerms, words_of
 
 _MAX_WORD_BYTES: Final = 1_000_000  # of a tsvector; a text with more words may always fit
-_INDEXED: Final = "SELECT ref FROM search_words"
+_SPACE_MARK: Final = "~"  # between a team and its word, which has none
+_SPACES: Final = "SELECT DISTINCT space FROM search_words"
+_INDEXED: Final = "SELECT ref FROM search_words WHERE space = ?"
 _FITTING: Final = (
-    "SELECT ref FROM search_words WHERE words @@ CAST(? AS tsquery)"
-    " UNION ALL SELECT ref FROM search_words WHERE words IS NULL"
+    "SELECT ref FROM search_words WHERE space = ?1 AND words @@ CAST(?2 AS tsquery)"
+    " UNION ALL SELECT ref FROM search_words WHERE space = ?1 AND words IS NULL"
 )
 _ADD: Final = (
     "INSERT OR IGNORE INTO search_words (ref, words)"
@@ -33,16 +37,19 @@ class PostgresIndex:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def candidates(self, terms: SearchTerms) -> Candidates:
-        """Return what the index knows of these terms."""
-        query = " & ".join(f"'{word}'{':*' if goes_on else ''}" for word, goes_on in terms.words())
-        if not query:
+    def candidates(self, terms: SearchTerms, space: str | None) -> Candidates:
+        """Return what the index of a team knows of these terms; None: that of all."""
+        words = terms.words()
+        if not words:
             return Candidates()
 
         def work(c: Connection) -> Candidates:
-            indexed = frozenset(ref for (ref,) in c.execute(_INDEXED))
-            fitting = frozenset(ref for (ref,) in c.execute(_FITTING, (query,)))
-            return Candidates(indexed, fitting)
+            spaces = [one for (one,) in c.execute(_SPACES)] if space is None else [space]
+            indexed, fitting = set[str](), set[str]()
+            for one in spaces:
+                indexed.update(ref for (ref,) in c.execute(_INDEXED, (one,)))
+                fitting.update(ref for (ref,) in c.execute(_FITTING, (one, _query(words, one))))
+            return Candidates(frozenset(indexed), frozenset(fitting))
 
         try:
             return self._database.read(work)
@@ -51,7 +58,7 @@ class PostgresIndex:
 
     def add(self, read: Callable[[], Mapping[str, str]]) -> bool:
         """Index the texts that `read` returns, unless they were deleted meanwhile."""
-        rows = [(ref, _bounded_words(text)) for ref, text in read().items()]
+        rows = [(ref, _bounded_words(text, space_of_row(ref))) for ref, text in read().items()]
         self._database.write(lambda c: c.executemany(_ADD, rows))
         return True
 
@@ -63,8 +70,20 @@ class PostgresIndex:
         """Delete nothing: what is left in the index belongs to originals that are left."""
 
 
-def _bounded_words(text: str) -> list[str] | None:
-    """The words of a text; None if there are too many for a tsvector."""
-    words = words_of(text)
+def _of_space(word: str, space: str) -> str:
+    """A word as the index holds it."""
+    return f"{space}{_SPACE_MARK}{word}" if space else word
+
+
+def _query(words: Iterable[tuple[str, bool]], space: str) -> str:
+    """The tsquery for originals of a team that have all words; True: a word may go on."""
+    return " & ".join(
+        f"'{_of_space(word, space)}'{':*' if goes_on else ''}" for word, goes_on in words
+    )
+
+
+def _bounded_words(text: str, space: str) -> list[str] | None:
+    """The words of a text of a team; None if there are too many for a tsvector."""
+    words = [_of_space(word, space) for word in words_of(text)]
     size = sum(len(word.encode()) + 3 for word in words)
     return sorted(words) if size < _MAX_WORD_BYTES else None

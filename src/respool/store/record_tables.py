@@ -256,21 +256,25 @@ _repeats_decoder = msgspec.json.Decoder(_RepeatNotes)
 
 
 def write_records(connection: Connection, records: Sequence[RequestRecord]) -> None:
-    """Write records; an existing one is not changed."""
+    """Write records; an existing one is not changed.
+
+    One without a conversation, of a request that was not understood, counts for its team's quota.
+    """
+    recorded = [record for record in records if record.conversation]
     by_conversation: dict[tuple[str, str], list[RequestRecord]] = {}
-    for record in records:
+    for record in recorded:
         by_conversation.setdefault((record.owner, record.conversation), []).append(record)
     # In one order for all processes: two that lock rows in different orders wait for each other.
     ids = {
         key: _ensure_conversation_row(connection, by_conversation[key])
         for key in sorted(by_conversation)
     }
-    rows = [_row_values(record, ids[record.owner, record.conversation]) for record in records]
+    rows = [_row_values(record, ids[record.owner, record.conversation]) for record in recorded]
     for at in range(0, len(rows), _ROWS_PER_INSERT):
         some = rows[at : at + _ROWS_PER_INSERT]
         statement = _INSERT_REQUEST + ", ".join([_PLACEHOLDERS] * len(some))
         connection.execute(statement, [value for row in some for value in row])
-    for record in records:
+    for record in recorded:
         if record.tools or record.called:
             write_tools(
                 connection,

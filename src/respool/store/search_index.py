@@ -9,6 +9,9 @@ SQLite's FTS5 cannot take a text out of an index without its words. So the index
 bucket of originals. A bucket that holds a deleted original is deleted as a whole, and its pages are
 overwritten; `forget` deletes the file. `detail=none` stores which words an original has and nothing
 of their order: on source code 17 % of the text's size, of which the store takes 47 %.
+
+A bucket holds originals of one team only. So how long a team's search takes does not depend on the
+words that other teams' originals have.
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ from msgspec import Struct
 from ..errors import RespoolError
 from ..regex import lazy_compile
 from .database_file import SEARCH_SUFFIXES, side_file
+from .originals import space_of_row
 
 T = TypeVar("T")
 
 MAX_PATTERN_CHARS = 1_000
 NO_FTS5 = "The SQLite of this Python has no FTS5, so every original was read"
 
-_VERSION = 1  # of the tables and of the way texts become words
+_VERSION = 2  # of the tables and of the way texts become words
 _BUCKET_ORIGINALS = 1_000
 _MAX_WORD_CHARS = 64  # of a word in the index; a longer one is cut
 _SNIPPET_BEFORE, _SNIPPET_AFTER = 60, 120  # characters
@@ -45,7 +49,8 @@ _TERM = lazy_compile(r'"([^"]+)"|(\S+)')
 _BUCKETS = f"SELECT DISTINCT id / {_BUCKET_ORIGINALS} FROM indexed"  # noqa: S608 - a number of ours
 _TABLES = (
     "PRAGMA auto_vacuum = FULL",  # first: it applies to an empty file only
-    "CREATE TABLE indexed (id INTEGER PRIMARY KEY, ref TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE indexed (id INTEGER PRIMARY KEY, ref TEXT NOT NULL UNIQUE, space TEXT NOT NULL)",
+    "CREATE INDEX indexed_by_space ON indexed (space)",
     f"PRAGMA user_version = {_VERSION}",
 )
 
@@ -175,16 +180,19 @@ class SearchIndex:
         """Check if there is an index."""
         return self._path.exists()
 
-    def candidates(self, terms: SearchTerms) -> Candidates:
-        """Return what the index knows of these terms."""
+    def candidates(self, terms: SearchTerms, space: str | None) -> Candidates:
+        """Return what the index of a team knows of these terms; None: that of all."""
         query = " AND ".join(f'"{word}"{"*" if goes_on else ""}' for word, goes_on in terms.words())
         if not query or not has_fts5() or not self.exists():
             return Candidates()
 
+        of_space, given = ("", ()) if space is None else (" WHERE space = ?", (space,))
+
         def work(connection: sqlite3.Connection) -> Candidates:
-            indexed = frozenset(ref for (ref,) in connection.execute("SELECT ref FROM indexed"))
+            refs = connection.execute(f"SELECT ref FROM indexed{of_space}", given)  # noqa: S608 - ours
+            indexed = frozenset(ref for (ref,) in refs)
             fitting: set[str] = set()
-            for (bucket,) in connection.execute(_BUCKETS).fetchall():
+            for (bucket,) in connection.execute(f"{_BUCKETS}{of_space}", given).fetchall():
                 fitting.update(
                     ref
                     for (ref,) in connection.execute(
@@ -296,15 +304,30 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _insert(connection: sqlite3.Connection, ref: str, text: str) -> None:
-    done = connection.execute("INSERT OR IGNORE INTO indexed (ref) VALUES (?)", (ref,))
+    space = space_of_row(ref)
+    id = _next_id(connection, space)
+    done = connection.execute(
+        "INSERT OR IGNORE INTO indexed (id, ref, space) VALUES (?, ?, ?)", (id, ref, space)
+    )
     if not done.rowcount:  # another process was first
         return
-    bucket = (done.lastrowid or 0) // _BUCKET_ORIGINALS
+    bucket = id // _BUCKET_ORIGINALS
     connection.execute(
         f"CREATE VIRTUAL TABLE IF NOT EXISTS words_{bucket} USING fts5"
         "(text, content='', columnsize=0, detail=none, tokenize=\"ascii tokenchars '_'\")"
     )
     connection.execute(
         f"INSERT INTO words_{bucket} (rowid, text) VALUES (?, ?)",  # noqa: S608 - a number of ours
-        (done.lastrowid, _index_text(text)),
+        (id, _index_text(text)),
     )
+
+
+def _next_id(connection: sqlite3.Connection, space: str) -> int:
+    """The id of a team's next original: in its last bucket, or in a new one."""
+    ((last,),) = connection.execute(
+        "SELECT max(id) FROM indexed WHERE space = ?", (space,)
+    ).fetchall()
+    if last is not None and (last + 1) % _BUCKET_ORIGINALS:
+        return last + 1
+    ((last,),) = connection.execute("SELECT max(id) FROM indexed").fetchall()
+    return 1 if last is None else (last // _BUCKET_ORIGINALS + 1) * _BUCKET_ORIGINALS

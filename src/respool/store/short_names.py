@@ -12,15 +12,24 @@ NameKind = Literal["reference", "conversation", "owner"]
 
 MIN_CHARS: Final = 4
 _MAX_LISTED: Final = 8
+# A row of a team's original is named by the reference and the team.
 _QUERIES: Final[dict[NameKind, str]] = {
-    # A row of a team's original is named by the reference and the team.
-    "reference": "SELECT DISTINCT substr(o.ref, 1, 20) FROM originals o WHERE o.ref >= ?1"
-    " AND o.ref < ?2 AND (?4 IS NULL OR EXISTS (SELECT 1 FROM kept k JOIN conversations c"
-    " ON c.id = k.conversation WHERE k.ref = o.ref AND c.owner = ?4)) ORDER BY 1 LIMIT ?3",
-    "conversation": "SELECT DISTINCT name FROM conversations WHERE name >= ?1 AND name < ?2"
-    " AND (?4 IS NULL OR owner = ?4) ORDER BY name LIMIT ?3",
-    "owner": "SELECT DISTINCT owner FROM conversations WHERE owner >= ?1 AND owner < ?2"
-    " AND (?4 IS NULL OR owner = ?4) ORDER BY owner LIMIT ?3",
+    "reference": "SELECT DISTINCT substr(ref, 1, 20) FROM originals"
+    " WHERE ref >= ?1 AND ref < ?2 ORDER BY 1 LIMIT ?3",
+    "conversation": "SELECT DISTINCT name FROM conversations"
+    " WHERE name >= ?1 AND name < ?2 ORDER BY name LIMIT ?3",
+    "owner": "SELECT DISTINCT owner FROM conversations"
+    " WHERE owner >= ?1 AND owner < ?2 ORDER BY owner LIMIT ?3",
+}
+# Of one owner: what others have is not even looked at.
+_OWN_QUERIES: Final[dict[NameKind, str]] = {
+    "reference": "SELECT DISTINCT substr(k.ref, 1, 20) FROM conversations c"
+    " JOIN kept k ON k.conversation = c.id WHERE c.owner = ?4 AND k.ref >= ?1 AND k.ref < ?2"
+    " AND EXISTS (SELECT 1 FROM originals o WHERE o.ref = k.ref) ORDER BY 1 LIMIT ?3",
+    "conversation": "SELECT name FROM conversations"
+    " WHERE owner = ?4 AND name >= ?1 AND name < ?2 ORDER BY name LIMIT ?3",
+    "owner": "SELECT DISTINCT owner FROM conversations"
+    " WHERE owner = ?4 AND owner >= ?1 AND owner < ?2 LIMIT ?3",
 }
 
 
@@ -44,8 +53,13 @@ def read_names(
     owner: str | None = None,
 ) -> list[str]:
     """Return the first names of a kind that begin so, of what this owner has."""
-    end = f"{beginning}\U0010ffff"
-    return [row[0] for row in connection.execute(_QUERIES[kind], (beginning, end, limit, owner))]
+    given = beginning, f"{beginning}\U0010ffff", limit
+    found = (
+        connection.execute(_QUERIES[kind], given)
+        if owner is None
+        else connection.execute(_OWN_QUERIES[kind], (*given, owner))
+    )
+    return [row[0] for row in found]
 
 
 def resolve_name(store: NameSource, kind: NameKind, given: str) -> str:

@@ -56,7 +56,7 @@ from .retention import (
 )
 from .search_index import Candidates, SearchTerms, Snippet
 from .short_names import NameKind, read_names
-from .teams import Teams
+from .teams import Teams, space_of
 
 _REFERENCE = lazy_compile(r"[a-z2-7]{20}", re.ASCII)
 _CLOSE_TIMEOUT = 5.0
@@ -74,8 +74,8 @@ class TextIndex(Protocol):
         """Say why there is no index; empty: there is one."""
         ...
 
-    def candidates(self, terms: SearchTerms) -> Candidates:
-        """Return what the index knows of these terms."""
+    def candidates(self, terms: SearchTerms, space: str | None) -> Candidates:
+        """Return what the index of a team knows of these terms; None: that of all."""
         ...
 
     def add(self, read: Callable[[], Mapping[str, str]]) -> bool:
@@ -218,7 +218,7 @@ class SQLStore:
         """
         terms = SearchTerms(pattern)
         kept = self._database.read(lambda c: texts.kept_originals(c, owner, conversation))
-        known = self._index.candidates(terms)
+        known = self._index.candidates(terms, None if owner is None else space_of(owner))
         found: list[tuple[texts.KeptOriginal, Snippet]] = []
         for one, text in self._read_in_order(
             [one for one in kept if known.can_fit(one.ref)], owner

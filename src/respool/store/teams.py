@@ -161,9 +161,9 @@ class TeamDirectory(Struct, frozen=True):
         """The usage of a team in the period of its quota."""
         return self.usage.get(team.owner, _NO_USAGE)
 
-    def exceeded(self, team: Team, now: float) -> QuotaExceeded | None:
-        """The quota that a team has used up; None: none."""
-        quota, used = team.quota, self.usage_of(team)
+    def exceeded(self, team: Team, now: float, in_flight: int = 0) -> QuotaExceeded | None:
+        """The quota that a team has used up, requests in flight included; None: none."""
+        quota, used = team.quota, self.usage_of(team) + TeamUsage(in_flight)
         _, resets = period_at(quota.period, now)
         if quota.requests is not None and used.requests >= quota.requests:
             return QuotaExceeded("requests", used.requests, quota.requests, quota.period, resets)
