@@ -66,7 +66,7 @@ def units_at_doubled_age(last: int, now: int) -> Iterator[tuple[int, int]]:
             done = end
 
 
-# full: an epoch over a limit, at which all parts count as fresh and keep_exchanges does not hold
+# full: an epoch over a limit. Everything that stands counts as fresh, keep_exchanges does not hold.
 Phase = Literal["arrival", "epoch", "full"]
 _MIN_REFETCH_TOKENS = 50_000  # tokens at least of the request that asks for an unseen result
 
