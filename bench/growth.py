@@ -282,7 +282,7 @@ SHAPES: dict[str, Shape] = {
     "over budget": Shape(ordinary, 100, TIGHT),
     "tiny over budget": Shape(tiny_turns, 1_000, TIGHT),
     "images over budget": Shape(images, 150, TIGHT),
-    "edits over budget": Shape(edits, 150, TIGHT),
+    "edits over budget": Shape(edits, 300, TIGHT),
     "failures over budget": Shape(failures, 200, TIGHT),
     "rereads over budget": Shape(rereads, 100, TIGHT),
     "calls over budget": Shape(parallel_calls, 200, TIGHT),

@@ -601,7 +601,7 @@ UNMET: dict[str, Any] = {  # an evaluation took all that it could, but for 10 pr
 }
 FAR_OVER: dict[str, Any] = {
     **UNMET,
-    "tokens__estimated_total": 10_000,
+    "tokens__estimated_total": 2_000,
     "evaluation__projected_tokens": 970,
 }
 DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
@@ -667,22 +667,32 @@ DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
     "enough has changed": ({**UNMET, "evaluation__new_tokens": 70}, BUDGET, True),
     "or the projection has grown": ({**UNMET, "evaluation__projected_tokens": 970}, BUDGET, True),
     "a budget left far exceeded, and little has come beside all that stands": (
-        {**FAR_OVER, "edits__saved": 9_000},
+        {**FAR_OVER, "edits__saved": 1_000},
+        BUDGET,
+        False,
+    ),
+    "a tenth of the projection is enough": (
+        {**FAR_OVER, "tokens__estimated_total": 10_000, "edits__saved": 8_932},
+        BUDGET,
+        True,
+    ),
+    "and less is not": (
+        {**FAR_OVER, "tokens__estimated_total": 10_000, "edits__saved": 8_934},
         BUDGET,
         False,
     ),
     "a part of all that stands has come": (
-        {**FAR_OVER, "edits__saved": 8_730},
+        {**FAR_OVER, "edits__saved": 969},
         BUDGET,
         True,
     ),
     "what edits took out is not looked at again": (
-        {**FAR_OVER, "edits__saved": 9_000, "edits__removed": 9_000},
+        {**FAR_OVER, "edits__saved": 1_000, "edits__removed": 1_000},
         BUDGET,
         True,
     ),
     "a window that is left exceeded can wait less": (
-        {**FAR_OVER, "edits__saved": 9_000},
+        {**FAR_OVER, "edits__saved": 1_000},
         LISTED,
         True,
     ),

@@ -35,6 +35,7 @@ from ..limits import HeldMedia, LimitKind, RequestLimits, limits_for
 from ..markers import Mimicry, ReferenceCache, append_advice, reference
 from ..pricing import Rates
 from ..providers.base import Repair, RuleState
+from ..providers.bound_reasoning import is_turn_start
 from ..summaries.batch import AttachedOriginal, render_exchanges
 from ..tokens import LineTokens, TokenCounter, part_tokens, unworded_tokens
 from ..transcript import Part, ReadOnlyTranscript, TranscriptIndex
@@ -389,6 +390,13 @@ class StandingExchanges(Struct, frozen=True):
     ordinals: tuple[int, ...] = ()
 
 
+class LatestTurn(Struct, frozen=True, gc=False):
+    """The turn that was the latest one among the first units."""
+
+    units: int = 0
+    start: int = 0  # its first unit
+
+
 class EvaluationState(Struct):
     """Cursors and outcomes of the evaluations so far."""
 
@@ -405,6 +413,7 @@ class EvaluationState(Struct):
     waiting_total: tuple[int, int] | None = None  # their number and tokens; None: not counted yet
     unmet: UnmetLimits | None = None  # None: the last evaluation met all limits
     standing: StandingExchanges = StandingExchanges()  # when they were last asked for
+    turn: LatestTurn = LatestTurn()  # the same
     breakpoint_mode: BreakpointMode | None = None  # the client's, where a fact names it
     failures: dict[str, str] = field(default_factory=dict[str, str])  # errors by pass
     trace: list[OfferRecord] | None = None  # every offer made; None: not recorded
@@ -643,6 +652,14 @@ class State(Struct, kw_only=True):
         )
         self.evaluation.standing = StandingExchanges(count, ordinals)
         return ordinals
+
+    def latest_turn_start(self) -> int:
+        """The first unit of the latest turn; each unit is looked at once."""
+        known, units = self.evaluation.turn, len(self.transcript.units)
+        later = range(units - 1, known.units - 1, -1)
+        start = next((one for one in later if is_turn_start(self.transcript, one)), known.start)
+        self.evaluation.turn = LatestTurn(units, start)
+        return start
 
     def _media_of(self, edit: Edit) -> list[HeldMedia]:
         """The images and files that an edit touches, all of which are counted."""

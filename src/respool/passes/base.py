@@ -379,6 +379,11 @@ class View(Struct, frozen=True, dict=True, eq=False):
         return bisect_left(self.transcript.exchanges, self.unseen_from, key=completion_position)
 
     @cached_property
+    def latest_turn_start(self) -> int:
+        """The first unit of the latest turn of the user's."""
+        return self.state.latest_turn_start()
+
+    @cached_property
     def standing_exchanges(self) -> Sequence[Exchange]:
         """The exchanges that no edit in force took out."""
         return [self.transcript.exchanges[one] for one in self.state.standing_exchanges()]
