@@ -43,7 +43,7 @@ DOUBLINGS = 2
 LIMIT = 1.25
 # Of function calls, which no other work disturbs.
 CALLS_LIMIT = 1.15
-LOGARITHMIC_LIMIT = 1.2  # n log n: a result is looked at whenever its age has doubled
+LOGARITHMIC_LIMIT = 1.25  # n log n: a result is looked at whenever its age has doubled
 ATTEMPTS = 4
 
 
