@@ -16,7 +16,7 @@ from bench.growth import SHAPES, compact_cold
 from respool import Facts, Memo, Policy
 from respool.compaction import window
 from respool.compaction.state import State, UnmetLimits
-from respool.edits import UNLIKELY_NEEDED, DropReasoning, Offer, Replace
+from respool.edits import UNLIKELY_NEEDED, DropExchange, DropReasoning, Offer, Replace
 from respool.engine import FoldedRequest, fold_request
 from respool.limits import HeldMedia, RequestLimits
 from respool.markers import OmissionMarker, reference
@@ -599,6 +599,11 @@ UNMET: dict[str, Any] = {  # an evaluation took all that it could, but for 10 pr
     "evaluation__projected_tokens": 1_000,
     "evaluation__unmet": UnmetLimits(frozenset({"tokens", "images"}), 10, 0, 2),
 }
+FAR_OVER: dict[str, Any] = {
+    **UNMET,
+    "tokens__estimated_total": 2_000,
+    "evaluation__projected_tokens": 970,
+}
 DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
     "one token too few": ({"evaluation__new_tokens": 99}, RequestLimits(), False),
     "as many as a step": ({"evaluation__new_tokens": 100}, RequestLimits(), True),
@@ -661,6 +666,36 @@ DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
     ),
     "enough has changed": ({**UNMET, "evaluation__new_tokens": 70}, BUDGET, True),
     "or the projection has grown": ({**UNMET, "evaluation__projected_tokens": 970}, BUDGET, True),
+    "a budget left far exceeded, and little has come beside all that stands": (
+        {**FAR_OVER, "edits__saved": 1_000},
+        BUDGET,
+        False,
+    ),
+    "a tenth of the projection is enough": (
+        {**FAR_OVER, "tokens__estimated_total": 10_000, "edits__saved": 8_932},
+        BUDGET,
+        True,
+    ),
+    "and less is not": (
+        {**FAR_OVER, "tokens__estimated_total": 10_000, "edits__saved": 8_934},
+        BUDGET,
+        False,
+    ),
+    "a part of all that stands has come": (
+        {**FAR_OVER, "edits__saved": 969},
+        BUDGET,
+        True,
+    ),
+    "what edits took out is not looked at again": (
+        {**FAR_OVER, "edits__saved": 1_000, "edits__removed": 1_000},
+        BUDGET,
+        True,
+    ),
+    "a window that is left exceeded can wait less": (
+        {**FAR_OVER, "edits__saved": 1_000},
+        LISTED,
+        True,
+    ),
     "a limit that was met is exceeded now": (UNMET, RequestLimits(bytes=4_999), True),
     "too many images were left": (
         {**UNMET, "window__media": {0: STANDS, 1: GONE}},
@@ -707,6 +742,36 @@ def test_a_limit_that_cannot_be_met_is_not_tried_at_each_request(
     assert 0 < evaluated[1] - evaluated[0] <= 60
 
 
+@formats
+def test_the_exchanges_that_stand_are_those_no_edit_took_out(format: str) -> None:
+    folded = fold_request(
+        SHAPES["edits over budget"].make(format, 80),
+        format=format,
+        policy=SHAPES["edits over budget"].policy,
+        facts=Facts(),
+        memo=None,
+    )
+    state = folded.state
+
+    def left() -> tuple[int, ...]:
+        edits, claimed = state.edits.by_part, state.edits.claimed
+        return tuple(
+            one.ordinal
+            for one in state.transcript.exchanges
+            if one.call not in claimed or isinstance(edits.get(one.call), Replace)
+        )
+
+    before = state.standing_exchanges()
+    assert before == left()
+    assert 0 < len(before) < len(state.transcript.exchanges)
+    gone = {part for part, edit in state.edits.by_part.items() if isinstance(edit, DropExchange)}
+    state.withdraw(min(gone))
+    assert set(before) < set(state.standing_exchanges())
+    assert state.standing_exchanges() == left()
+    removed = (one for one in state.edits.by_part.values() if isinstance(one, DropExchange))
+    assert state.edits.removed == sum(one.saved for one in removed)
+
+
 @pytest.mark.parametrize("format", SHAPES["images in one"].formats)
 @pytest.mark.parametrize("shape", ["images", "images over budget", "images in one"])
 def test_the_count_of_media_is_that_of_the_parts_no_edit_touches(shape: str, format: str) -> None:
@@ -720,6 +785,7 @@ def test_the_count_of_media_is_that_of_the_parts_no_edit_touches(shape: str, for
     state = folded.state
     tally = state.window.present_media(state.edits.claimed)
     stand = [one for at, one in state.window.media.items() if at not in state.edits.claimed]
+    assert tally.parts == {one.part for one in stand}
     assert tally.images == sum(one.unit == "image" for one in stand)
     assert tally.bytes == sum(one.bytes for one in stand)
     assert tally.sides == sorted(one.side for one in stand)

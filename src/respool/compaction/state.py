@@ -18,6 +18,7 @@ from ..edits import (
     FOLDED,
     Advise,
     DropExchange,
+    DropReasoning,
     Edit,
     Offer,
     PlaceBreakpoint,
@@ -34,6 +35,7 @@ from ..limits import HeldMedia, LimitKind, RequestLimits, limits_for
 from ..markers import Mimicry, ReferenceCache, append_advice, reference
 from ..pricing import Rates
 from ..providers.base import Repair, RuleState
+from ..providers.bound_reasoning import is_turn_start
 from ..summaries.batch import AttachedOriginal, render_exchanges
 from ..tokens import LineTokens, TokenCounter, part_tokens, unworded_tokens
 from ..transcript import Part, ReadOnlyTranscript, TranscriptIndex
@@ -57,6 +59,7 @@ class EditSet(Struct):
     originals: dict[str, Original] = field(default_factory=dict[str, Original])
     external: set[str] = field(default_factory=set[str])  # references of originals not held here
     saved: int = 0  # tokens, advice included
+    removed: int = 0  # those of them that edits took out, nothing being left in their place
 
     def copy(self) -> EditSet:
         """Return a set that can change apart from this one."""
@@ -68,6 +71,7 @@ class EditSet(Struct):
             originals=self.originals.copy(),
             external=self.external.copy(),
             saved=self.saved,
+            removed=self.removed,
         )
 
     def dependents(self) -> dict[int, set[int]]:
@@ -101,6 +105,8 @@ class EditSet(Struct):
         self.by_part[parts[0]] = edit
         self.claimed.update(parts)
         self.saved += edit.saved
+        if isinstance(edit, DropExchange | DropReasoning):
+            self.removed += edit.saved
         self._keep_originals(edit, parts, transcript, media)
         return rows
 
@@ -144,6 +150,8 @@ class EditSet(Struct):
         self.dependencies.pop(part, None)
         if before is not None:
             self.saved -= before.saved
+            if isinstance(before, DropExchange | DropReasoning):
+                self.removed -= before.saved
 
     def _keep_originals(
         self,
@@ -375,6 +383,20 @@ class Account(Struct, frozen=True, gc=False):
         return Account(self.billed, self.net - cost, self.saved + saved, self.sent)
 
 
+class StandingExchanges(Struct, frozen=True):
+    """The exchanges among the first ones that no edit took out."""
+
+    count: int = 0  # of exchanges, the ones taken out included
+    ordinals: tuple[int, ...] = ()
+
+
+class LatestTurn(Struct, frozen=True, gc=False):
+    """The turn that was the latest one among the first units."""
+
+    units: int = 0
+    start: int = 0  # its first unit
+
+
 class EvaluationState(Struct):
     """Cursors and outcomes of the evaluations so far."""
 
@@ -390,6 +412,8 @@ class EvaluationState(Struct):
     waiting: WaitingOffers = field(default_factory=WaitingOffers)
     waiting_total: tuple[int, int] | None = None  # their number and tokens; None: not counted yet
     unmet: UnmetLimits | None = None  # None: the last evaluation met all limits
+    standing: StandingExchanges = StandingExchanges()  # when they were last asked for
+    turn: LatestTurn = LatestTurn()  # the same
     breakpoint_mode: BreakpointMode | None = None  # the client's, where a fact names it
     failures: dict[str, str] = field(default_factory=dict[str, str])  # errors by pass
     trace: list[OfferRecord] | None = None  # every offer made; None: not recorded
@@ -416,16 +440,17 @@ class SentPrompt(Struct):
 
 
 class MediaTally(Struct):
-    """Running count of the images and files that stand in the projection."""
+    """The images and files that stand in the projection, and their running count."""
 
     counted: int = 0  # of all media so far
+    parts: set[int] = field(default_factory=set[int])
     images: int = 0
     bytes: int = 0
     sides: list[int] = field(default_factory=list[int])  # pixels, sorted
 
     def copy(self) -> MediaTally:
         """Return a tally that can change apart from this one."""
-        return replace(self, sides=self.sides.copy())
+        return replace(self, parts=self.parts.copy(), sides=self.sides.copy())
 
     def include(self, media: dict[int, HeldMedia], claimed: Collection[int]) -> None:
         """Count the media that came since the last time."""
@@ -437,12 +462,14 @@ class MediaTally(Struct):
 
     def add(self, one: HeldMedia) -> None:
         """Count one that stands again, or for the first time."""
+        self.parts.add(one.part)
         self.images += one.unit == "image"
         self.bytes += one.bytes
         insort(self.sides, one.side)
 
     def remove(self, one: HeldMedia) -> None:
         """Count one less: an edit replaces it."""
+        self.parts.remove(one.part)
         self.images -= one.unit == "image"
         self.bytes -= one.bytes
         del self.sides[bisect_left(self.sides, one.side)]
@@ -579,6 +606,11 @@ class State(Struct, kw_only=True):
         return self.tokens.estimated_total - self.edits.saved
 
     @property
+    def standing_tokens(self) -> int:
+        """Tokens of the source without what edits took out, estimated."""
+        return self.tokens.estimated_total - self.edits.removed
+
+    @property
     def unseen_from(self) -> int:
         """The first part that the model has not seen."""
         return self.transcript.units[-1].answers_from
@@ -593,11 +625,41 @@ class State(Struct, kw_only=True):
 
     def withdraw(self, part: int) -> None:
         """Restore the text of a part."""
-        if part in self.edits.by_part:
-            for one in self._media_of(self.edits.by_part[part]):
+        edit = self.edits.by_part.get(part)
+        if edit is not None:
+            for one in self._media_of(edit):
                 if one.part in self.edits.claimed:
                     self.window.tally.add(one)
             self.rendered.forget(self.edits.withdraw(part, self.transcript))
+            if isinstance(edit, DropExchange):
+                self.evaluation.standing = StandingExchanges()
+
+    def standing_exchanges(self) -> tuple[int, ...]:
+        """The exchanges that no edit took out; those that one did are looked at once."""
+        known, exchanges = self.evaluation.standing, self.transcript.exchanges
+        by_part, claimed = self.edits.by_part, self.edits.claimed
+        count = len(exchanges)
+        calls = [
+            (ordinal, exchanges[ordinal].call)
+            for ordinal in chain(known.ordinals, range(known.count, count))
+        ]
+        ordinals = tuple(
+            [
+                ordinal
+                for ordinal, call in calls
+                if call not in claimed or not isinstance(by_part.get(call), DropExchange | None)
+            ]
+        )
+        self.evaluation.standing = StandingExchanges(count, ordinals)
+        return ordinals
+
+    def latest_turn_start(self) -> int:
+        """The first unit of the latest turn; each unit is looked at once."""
+        known, units = self.evaluation.turn, len(self.transcript.units)
+        later = range(units - 1, known.units - 1, -1)
+        start = next((one for one in later if is_turn_start(self.transcript, one)), known.start)
+        self.evaluation.turn = LatestTurn(units, start)
+        return start
 
     def _media_of(self, edit: Edit) -> list[HeldMedia]:
         """The images and files that an edit touches, all of which are counted."""

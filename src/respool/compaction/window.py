@@ -24,7 +24,8 @@ from .state import NEAR_RATIO, State, UnmetLimits
 if TYPE_CHECKING:
     from ..report import Report
 
-_REGROWTH_RATIO = 1.03  # times the projection after the last evaluation
+_REGROWTH_RATIO = 0.03  # of all that an evaluation goes over
+_MAX_REGROWTH_RATIO = 0.1  # of the projection after the last evaluation
 _ESTIMATE_MARGIN = 1.25  # times estimated tokens: the most that they can be
 _LATEST_EXCHANGES = 48  # a batch that is folded at once, and those that are too recent to fold
 _NO_OVERFLOW = Overflow()
@@ -34,16 +35,20 @@ def is_due(state: State, context: Context) -> bool:
     """Return whether to evaluate: enough is new, or a limit is exceeded.
 
     Where the last evaluation left a limit exceeded although all went that may, the next one waits
-    until that may be met, or the projection has grown a little. The listed window is not exact:
+    until that may be met, or the projection has grown a little: by a part of all that an evaluation
+    goes over, so that all evaluations together take linear time. The listed window is not exact:
     there only growth counts.
     """
     projection = state.estimated_tokens
     if state.evaluation.new_tokens >= evaluation_interval(state, context):
         return True
     over = _overflow(state, context)
-    if not over or projection >= _REGROWTH_RATIO * state.evaluation.projected_tokens:
-        return bool(over)
     is_listed = state.limits(context).source == "window"
+    known = state.evaluation.projected_tokens
+    looked_at = known if is_listed else max(known, state.standing_tokens)
+    growth = min(_REGROWTH_RATIO * looked_at, _MAX_REGROWTH_RATIO * known)
+    if not over or projection >= known + growth:
+        return bool(over)
     return any(
         not (is_listed and one.kind == "tokens") and _can_be_met(state, one)
         for one in over.exceeded
@@ -94,6 +99,8 @@ def record_unmet(view: View) -> None:
         result = exchange.result
         shown = [] if result is None else result_with_media(state.transcript, result)
         for part in (exchange.call, *shown):
+            if view.is_gone(part):
+                continue
             edit = state.edits.by_part.get(part)
             tokens += max(0, state.tokens.estimates[part] - (0 if edit is None else edit.saved))
             media += part in state.window.media and view.is_whole(part)

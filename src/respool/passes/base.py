@@ -26,7 +26,7 @@ from .protections import Protections, first_kept_part
 
 if TYPE_CHECKING:
     from ..compaction.context import Context
-    from ..compaction.state import State
+    from ..compaction.state import MediaTally, State
 
 _Pass = TypeVar("_Pass", bound=Callable[..., object])
 
@@ -66,7 +66,7 @@ def units_at_doubled_age(last: int, now: int) -> Iterator[tuple[int, int]]:
             done = end
 
 
-# full: an epoch over a limit, at which all parts count as fresh and keep_exchanges does not hold
+# full: an epoch over a limit. Everything that stands counts as fresh, keep_exchanges does not hold.
 Phase = Literal["arrival", "epoch", "full"]
 _MIN_REFETCH_TOKENS = 50_000  # tokens at least of the request that asks for an unseen result
 
@@ -140,6 +140,11 @@ class View(Struct, frozen=True, dict=True, eq=False):
     def media(self) -> Mapping[int, HeldMedia]:
         """Images and files, by part."""
         return self.state.window.media
+
+    @property
+    def standing_media(self) -> MediaTally:
+        """The images and files that no edit touches."""
+        return self.state.window.present_media(self.state.edits.claimed)
 
     @cached_property
     def counter(self) -> TokenCounter:
@@ -343,7 +348,22 @@ class View(Struct, frozen=True, dict=True, eq=False):
         return self._exchanges_of(self.fresh_results())
 
     def newly_seen(self) -> tuple[Exchange, ...]:
-        """The exchanges seen since the last epoch, also those that must stay as they are."""
+        """The exchanges seen since the last epoch, also those that must stay as they are.
+
+        Over a limit all of them, but for those that edits have taken out.
+        """
+        return self._newly_seen
+
+    @cached_property
+    def _newly_seen(self) -> tuple[Exchange, ...]:
+        if self.phase == "full":
+            return tuple(
+                [
+                    one
+                    for one in self.standing_exchanges
+                    if one.result is not None and one.result < self.unseen_from
+                ]
+            )
         return self._exchanges_of(self._results_between(self.fresh_from, self.unseen_from))
 
     def _exchanges_of(self, results: Sequence[int]) -> tuple[Exchange, ...]:
@@ -358,11 +378,32 @@ class View(Struct, frozen=True, dict=True, eq=False):
     def _seen_exchanges(self) -> int:
         return bisect_left(self.transcript.exchanges, self.unseen_from, key=completion_position)
 
-    def aged_exchanges(self) -> Sequence[Exchange]:
-        """The exchanges that were recent at the last evaluation and are old now."""
-        return self.transcript.exchanges[
-            self.aged_from : max(0, self.seen_exchanges() - self.recent_count)
-        ]
+    @cached_property
+    def latest_turn_start(self) -> int:
+        """The first unit of the latest turn of the user's."""
+        return self.state.latest_turn_start()
+
+    @cached_property
+    def standing_exchanges(self) -> Sequence[Exchange]:
+        """The exchanges that no edit in force took out."""
+        return [self.transcript.exchanges[one] for one in self.state.standing_exchanges()]
+
+    def aged_exchanges(self, age: int = 0) -> Sequence[Exchange]:
+        """The exchanges that were recent at the last evaluation and are old now.
+
+        Those that reached this age, in exchanges after the recent ones. Over a limit all old ones,
+        but for those that edits have taken out.
+        """
+        end = max(0, self.aged_until - age)
+        if self.phase != "full":
+            return self.transcript.exchanges[max(0, self.aged_from - age) : end]
+        standing = self.standing_exchanges
+        return standing[: bisect_left(standing, end, key=_ordinal)]
+
+    @cached_property
+    def aged_until(self) -> int:
+        """The first exchange that is recent now."""
+        return max(0, self.seen_exchanges() - self.recent_count)
 
     def use(self, ordinal: int) -> Use:
         """The effects of the call of an exchange."""
@@ -373,6 +414,10 @@ class View(Struct, frozen=True, dict=True, eq=False):
         part: Part = self.transcript.parts[position]
         call = self.transcript.call_of(position)
         return part.name or (call.name if call else "")
+
+
+def _ordinal(exchange: Exchange) -> int:
+    return exchange.ordinal
 
 
 def completion_position(exchange: Exchange) -> int:

@@ -85,6 +85,7 @@ def fold_offers(view: View, tiers: FoldThresholds) -> Iterator[Offer]:
     groups, gained = search.grow(waived_nothing)
     if (
         tiers.budget is not None
+        and waived_nothing.refused
         and view.projected_tokens - gained > tiers.waiver_ratio * tiers.budget
     ):
         groups, _ = search.grow(replace(waived_nothing, reads=True))
@@ -291,6 +292,7 @@ class ProtectionWaiver(Struct, frozen=True):
 
     reads: bool = False  # of latest reads of files edited since, and of refetched results
     foldable: set[int] = set()  # exchanges found that may fold, also with more waived
+    refused: set[int] = set()  # parts found that may go with more waived
 
 
 def _with_leftovers(view: View, group: FoldGroup, waiver: ProtectionWaiver) -> FoldGroup:
@@ -369,8 +371,12 @@ def _can_fold(view: View, ordinal: int, waiver: ProtectionWaiver) -> bool:
 
 def _can_remove(view: View, position: int, waiver: ProtectionWaiver) -> bool:
     """Return whether a part is still there to remove; only its unit's reasoning may be gone."""
-    if view.is_protected(position) and not (waiver.reads and _can_waive(view, position)):
-        return False
+    if view.is_protected(position):
+        if not _can_waive(view, position):
+            return False
+        if not waiver.reads:
+            waiver.refused.add(position)
+            return False
     if position not in view.claimed:
         return True
     edit = view.in_force.get(position)

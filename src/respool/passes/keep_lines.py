@@ -77,12 +77,16 @@ def _min_chars_for(use: Use) -> int | None:
 def _due_results(view: View) -> Iterator[int]:
     """Results whose age reached a power of two since the last evaluation.
 
-    The age is counted from when a result could first be touched: after the recent ones.
+    The age is counted from when a result could first be touched: after the recent ones. Over a
+    limit all that stand.
     """
     units, results = view.transcript.units, view.transcript.results
     kept = view.unseen_from if view.kept_from is None else min(view.kept_from, view.unseen_from)
-    before = 0 if view.phase == "full" else view.due_from
-    last, now = (bisect_right(units, at, key=_first_part) - 1 for at in (before, kept))
+    last, now = (bisect_right(units, at, key=_first_part) - 1 for at in (view.due_from, kept))
+    if view.phase == "full":
+        all_of = [one.result for one in view.standing_exchanges if one.result is not None]
+        yield from sorted(at for at in all_of if at < units[now].parts[0])
+        return
     for first, end in units_at_doubled_age(last, now):
         start, stop = units[first].parts[0], min(units[end - 1].parts[1], kept)
         due = results[bisect_left(results, start) : bisect_left(results, stop)]

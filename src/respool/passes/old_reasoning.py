@@ -20,10 +20,7 @@ def droppable_until(view: View, binding: Binding, start: int) -> int:
         return start
     if binding.droppable == "all":
         return max(start, last)
-    for number in range(last, start, -1):
-        if is_turn_start(view.transcript, number):
-            return number
-    return start
+    return max(start, view.latest_turn_start)
 
 
 def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
@@ -38,6 +35,8 @@ def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
     if start >= stop or binding.droppable == "none":
         return
     if binding.droppable == "turns":
+        if view.latest_turn_start <= start:
+            return  # it still runs
         start = _start_of_open_turn(view, start)
     stop = min(stop, droppable_until(view, binding, start))
     drops = list(_drops(view, binding, start, stop))

@@ -36,7 +36,7 @@ def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
         elif judge.is_left_running(exchange):  # its outcome is known by now
             for earlier in judge.resolved_now(exchange):
                 yield from _offers(view, earlier, exchange)
-    for exchange in view.newly_seen():
+    for exchange in view.newly_seen() if view.aged_from else ():
         for earlier in judge.resolved_now(exchange):
             yield from _offers(view, earlier, exchange)
 
@@ -66,6 +66,8 @@ class _OutcomeJudge:
 
     def resolved_now(self, exchange: Exchange) -> Iterator[Exchange]:
         """Old errors, since the last success before it, that this exchange resolves."""
+        if not self._view.aged_from:
+            return
         view, use = self._view, self._view.use(exchange.ordinal)
         for outcome in reversed(view.ledger.outcomes(use, exchange.ordinal)[-_MAX_OUTCOMES:]):
             if view.use(outcome.ordinal).kind != use.kind:

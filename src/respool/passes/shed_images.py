@@ -18,12 +18,11 @@ def shed_images(view: View, policy: Policy) -> Iterator[Offer]:
 
     One that has no more tokens than its marker stays, and others go instead.
     """
-    whole = [one for one in view.media.values() if view.is_whole(one.part)]
-    if not whole:
+    whole = view.standing_media
+    if not whole.parts:
         return
-    size = BYTES_PER_TOKEN * view.projected_tokens + sum(one.bytes for one in whole)
-    images = sum(one.unit == "image" for one in whole)
-    side = max(one.side for one in whole)
+    size = BYTES_PER_TOKEN * view.projected_tokens + whole.bytes
+    images, side = whole.images, whole.sides[-1]
     if not measure_overflow(view.limits, bytes=size, images=images, side=side):
         return
     known: dict[int, Offer | None] = {}
@@ -34,7 +33,8 @@ def shed_images(view: View, policy: Policy) -> Iterator[Offer]:
             known[part] = None if over.is_protected(part) else _offer(view, part)
         return known[part]
 
-    for position in media_to_remove(whole, view.limits, size, lambda p: offer_for(p) is not None):
+    present = [view.media[part] for part in whole.parts]
+    for position in media_to_remove(present, view.limits, size, lambda p: offer_for(p) is not None):
         offer = offer_for(position)
         if offer is not None:
             yield offer

@@ -33,7 +33,7 @@ def squeeze_prose(view: View, policy: Policy) -> Iterator[Offer]:
 
 def _old_exchanges(view: View) -> tuple[int, int]:
     """Number of old exchanges at the last evaluation, and now."""
-    return view.aged_from, view.aged_from + len(view.aged_exchanges())
+    return view.aged_from, max(view.aged_from, view.aged_until)
 
 
 def _old_units(view: View, exchanges: int) -> int:

@@ -52,6 +52,9 @@ def _due_reads(view: View) -> Iterator[int]:
     """Reads that may be touched since the last epoch, and those that were shown again since."""
     for exchange in view.fresh_exchanges():
         yield exchange.ordinal
+    if view.phase == "full":
+        yield from (exchange.ordinal for exchange in view.newly_seen())
+        return
     for exchange in view.newly_seen():
         yield from _earlier_reads(view, exchange)
 

@@ -57,12 +57,12 @@ def _due_writes(view: View) -> Iterator[int]:
     """Writes that came of age since the last epoch, and old ones overwritten in part since then."""
     for exchange in view.aged_exchanges():
         yield exchange.ordinal
-    aged = view.seen_exchanges() - view.recent_count
-    for exchange in view.newly_seen():
+    before = min(view.aged_from, view.aged_until)  # the others are those above
+    for exchange in view.newly_seen() if before else ():
         for span in view.use(exchange.ordinal).writes:
             named = _lines_of(view, exchange.ordinal).named
             for event in view.ledger.latest(span.path, exchange.ordinal, _MAX_FILE_EVENTS):
-                is_old = event.is_write and event.ordinal < aged
+                is_old = event.is_write and event.ordinal < before
                 if is_old and not named.isdisjoint(_lines_of(view, event.ordinal).added):
                     yield event.ordinal
 

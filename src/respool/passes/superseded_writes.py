@@ -24,7 +24,7 @@ def superseded_writes(view: View, policy: Policy) -> Iterator[Offer]:
     offered: set[int] = set()
     for exchange in view.aged_exchanges():
         yield from _offers(view, exchange, offered, min_chars)
-    for exchange in view.newly_seen():
+    for exchange in view.newly_seen() if view.aged_from else ():
         for earlier in _earlier_writes(view, exchange, min_chars):
             yield from _offers(view, earlier, offered, min_chars)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -49,7 +49,7 @@ def trim_results(view: View, policy: Policy) -> Iterator[Offer]:
         due: TrimLimitsByKind = {
             kind: limits for kind, limits in by_kind.items() if limits.min_age == age
         }
-        yield from _trim_offers(view, _exchanges_of_age(view, age), due)
+        yield from _trim_offers(view, view.aged_exchanges(age), due)
 
 
 def _limits_for(policy: Policy) -> TrimLimitsByKind:
@@ -61,16 +61,8 @@ def _limits_for(policy: Policy) -> TrimLimitsByKind:
     return {**default, **{kind: DEFAULT_KINDS.get(kind, TrimLimits()) for kind in named}}
 
 
-def _exchanges_of_age(view: View, age: int) -> Iterator[Exchange]:
-    """The exchanges that reached this age since the last evaluation."""
-    first = max(0, view.aged_from - age)
-    end = view.seen_exchanges() - view.recent_count - age
-    for ordinal in range(first, end):
-        yield view.transcript.exchanges[ordinal]
-
-
 def _trim_offers(
-    view: View, exchanges: Iterator[Exchange], by_kind: TrimLimitsByKind
+    view: View, exchanges: Iterable[Exchange], by_kind: TrimLimitsByKind
 ) -> Iterator[Offer]:
     min_chars = min(limits.min_chars for limits in by_kind.values())
     for exchange in exchanges:

@@ -70,10 +70,11 @@ def first_breaking_part(
         if not isinstance(edit, PlaceBreakpoint)
     ]
     out = {part for _, parts in taken for part in parts}
+    drops = any(isinstance(edit, DropReasoning) for edit, _ in taken)
     oldest = next(
         (
             at
-            for unit in history.units
+            for unit in (history.units if drops else ())
             for at in unit.reasoning
             if at not in dropped and at not in out
         ),
