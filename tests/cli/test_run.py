@@ -145,8 +145,9 @@ def test_requests_go_through_to_where_they_went_before(tmp_path: Path, observe: 
     assert shorter != observe
     last = said.splitlines()[-1]
     found = re.search(
-        r"respool: 4 requests; (.*)(?:saved|cost) \$[\d.]+.*, \d+ % of a bill of \$[\d.]+; "
-        r"(?:about )?([\d,]+) of ([\d,]+) tokens \(\d+ %",  # the agent may leave before usage comes
+        r"respool: 4 requests; (.*?)(?:saved|cost) \$[\d.]+.*, \d+ % of a bill of \$[\d.]+"
+        # "about": the agent may leave before usage comes.
+        r"(?:; |, and saved )(?:about )?([\d,]+) of ([\d,]+) tokens \(\d+ %",
         last,
     )
     assert found, said

@@ -32,6 +32,7 @@ from tests.support.formats import FORMATS, Exchange, request
 
 SALT = b"s" * 32
 HALF = HoldoutOptions(0.5)
+FORKED = 16  # conversations: all of one group in one of 32,768 runs
 USAGE = {"input_tokens": 4_000, "output_tokens": 10}
 PRICED = reply_with(answer(200, {"model": "claude-sonnet-4-5", "usage": USAGE}))
 
@@ -150,20 +151,20 @@ def test_sub_agents_follow_their_session(tmp_path: Path):
 
 def test_a_fork_under_another_session_id_follows_its_ancestors(tmp_path: Path):
     async def first(one: Compacted) -> None:
-        for name in range(8):
+        for name in range(FORKED):
             for steps in (3, 4):
                 await send(one, name, steps)
-        await all_records(one, 16)
+        await all_records(one, 2 * FORKED)
 
     async def resumed(one: Compacted) -> None:
-        for name in range(8):
+        for name in range(FORKED):
             body = body_of("anthropic", name, 5)
             await one.send("anthropic", body, f"x-session-id: resumed {name}")
-        records = await all_records(one, 24)
+        records = await all_records(one, 3 * FORKED)
         by_conversation: dict[str, set[tuple[str, str]]] = {}
         for record in records:
             by_conversation.setdefault(record.conversation, set()).add((record.unit, record.arm))
-        assert len(by_conversation) == 8
+        assert len(by_conversation) == FORKED
         assert all(len(drawn) == 1 for drawn in by_conversation.values())
         assert len({record.arm for record in records}) == 2
 
