@@ -418,14 +418,31 @@ def ended(pid: int) -> int:
     raise AssertionError("it did not end")
 
 
-def test_the_terminal_is_the_commands_and_ctrl_c_comes_once(tmp_path: Path):
+# The command is there for a moment before respool goes on.
+SLOW_START = """
+import subprocess, time
+start = subprocess.Popen.__init__
+def slow(*given, **named):
+    start(*given, **named)
+    time.sleep(0.15)
+subprocess.Popen.__init__ = slow
+from respool.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [("-m", "respool", "run"), ("-c", SLOW_START, "run")])
+def test_the_terminal_is_the_commands_and_ctrl_c_comes_once(
+    tmp_path: Path, program: tuple[str, ...]
+):
     script = (
         'test -t 0 && test -t 1 && test -t 2 && echo "a terminal"; n=0; '
         'trap "n=\\$((n+1)); echo got \\$n" INT; echo ready; '
         "while [ ! -e over ]; do sleep 0.05; done; echo had $n; exit 4"
     )
     over = tmp_path / "over"
-    with in_terminal(tmp_path, "sh", "-c", f"cd {tmp_path}; {script}") as (pid, master):
+    words = ("sh", "-c", f"cd {tmp_path}; {script}")
+    with in_terminal(tmp_path, *words, program=program) as (pid, master):
         assert "a terminal" in shown(master, "ready")
         os.write(master, b"\x03")
         shown(master, "got 1")

@@ -368,6 +368,7 @@ _FORWARDED_NAMES: Final = (
     "SIGUSR1",
     "SIGUSR2",
 )
+_FROM_KEYBOARD: Final = [signal.SIGINT, getattr(signal, "SIGQUIT", signal.SIGINT)]
 _SIGNAL_EXIT_BASE: Final = (
     128  # plus the signal's number, as shells report a program that a signal ended
 )
@@ -412,7 +413,8 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
         with _unblock_signals():
             process = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - as asked
         for number in early:
-            _send(process, number)
+            if number not in _FROM_KEYBOARD or not _is_in_foreground():
+                _send(process, number)
         early.clear()
         status = _wait(process, early)
     finally:
