@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+import respool
 from bench.charts import HEIGHT, WIDTH, Axis, Place, Plot, picture
-from bench.frontier import Row
-from bench.frontier_chart import COLOURS, PLOTS, Curve, curves_of, drawn, tried
+from bench.frontier_chart import COLOURS, PLOTS, Curve, curves_of, drawn
+from bench.held_out import SessionFigures
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,18 +46,40 @@ def test_a_plot_says_what_it_was_told():
 
 def test_sessions_are_added_up():
     rows = [
-        Row(name, "anthropic", base, base, all_in, lost, 10, False, 0, 0, 0.1)
-        for name in tried()
+        figures(f"{preset} miss_penalty={caution}", base=base, all_in=all_in, lost=lost)
+        for preset in COLOURS
+        for caution in (1.5, respool.Policy.preset(preset).miss_penalty)
         for base, all_in, lost in ((100.0, 90.0, 1), (300.0, 210.0, 0))
     ]
-    curves = list(curves_of(rows, held_out=True))
-    assert [curve.preset for curve in curves] == list(COLOURS)
-    assert all(curve.chosen == (0.05, 0.75) and curve.held_out for curve in curves)
+    other = figures("lean miss_penalty=1.5", base=100.0, all_in=50.0, lost=10)
+    curves = {curve.preset: curve for curve in curves_of([*rows, other])}
+    assert list(curves) == list(COLOURS)
+    assert all(curve.chosen == (0.05, 0.75) for curve in curves.values())
+    assert curves["safe"].points == [(0.05, 0.75), (0.05, 0.75)]
+    assert curves["lean"].points == [(11 / 30, 0.7), (0.05, 0.75)]
+
+
+def figures(policy: str, *, base: float, all_in: float, lost: int) -> SessionFigures:
+    return SessionFigures(
+        agent="codex",
+        owner="o",
+        repository="o/r",
+        session="s",
+        policy=policy,
+        base=base,
+        bill=base,
+        all_in=all_in,
+        lost=lost,
+        requests=10,
+        invalid=0,
+        breaks=0,
+        seconds=0.1,
+    )
 
 
 def test_what_is_lost_beyond_the_plot_is_left_out():
-    curve = Curve("safe", False, [(9.0, 0.9), (0.01, 0.9), (0.0, 0.95)], (0.01, 0.9))
-    said = drawn({format: [curve] for format in PLOTS})
+    curve = Curve("safe", [(9.0, 0.9), (0.01, 0.9), (0.0, 0.95)], (0.01, 0.9))
+    said = drawn({agent: [curve] for agent in PLOTS})
     places = [float(x) for x in re.findall(r'class="line blue" d="M([\d.]+) .*L', said)]
     assert len(places) == len(PLOTS)
     assert all(0 < x < WIDTH for x in places)
