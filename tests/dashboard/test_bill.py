@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from respool.cli import main
 from respool.pricing import CacheTerms, Usage
 from respool.proxy.billing import CacheLoss, Sizes, cache_loss
-from respool.store import KeepAliveEvent, KeepAliveTotal, RecordedBill
+from respool.store import KeepAliveEvent, KeepAliveTotal, RecordedBill, RequestRecord
 from respool.store.bill_statement import state_bill
 from tests.dashboard.support import KEY, MODEL, Dashboarded, dashboarded
 from tests.proxy.sockets import post
@@ -98,6 +98,44 @@ def test_pings_are_shown_and_forgotten_with_their_conversation(tmp_path: Path) -
         one.store.forget(conversation=known.name)
         left = one.store.keep_alive_total(None, since=0.0, until=4e9)
         assert (left.pings, left.hits) == (0, 1)
+
+
+def test_what_remedies_of_pauses_would_have_done(tmp_path: Path) -> None:
+    """The same sentences on both faces; the dollars are computed in tests/store."""
+    with dashboarded(tmp_path) as one:
+        start = time.time() - 3_600
+        for at, lost in ((0, 0), (400, 90_000)):
+            paid = (100_000 * 1.25 + 500) * 3e-6
+            one.store.record(
+                RequestRecord(
+                    id=f"p{at}",
+                    parent=f"p{at - 400}" if at else "",
+                    prefix=f"p{at}",
+                    time=start + at,
+                    owner=OWNER,
+                    conversation="paused",
+                    format="anthropic",
+                    model=MODEL,
+                    status=200,
+                    usage=Usage(cache_write=100_000, output=100),
+                    cost_before=paid,
+                    cost_after=paid,
+                    cost_uncached=100_500 * 3e-6,
+                    expired=lost,
+                    expired_cost=lost * 1.15 * 3e-6 if lost else None,
+                )
+            )
+        assert one.store.flush()
+        found = one.data("bill?range=day")
+        path = str(one.store.path)
+    paused, compacted, one_hour, _pings = found["sentences"][-4:]
+    assert "writing 90,000 tokens again cost $0.3105 (41 % of the bill)" in paused
+    assert "respool compacts after such pauses by itself" in compacted
+    assert "$0.3105 less for 1 prefix found, $0.2475 more for all other writes." in one_hour
+    assert "cost $0.0630 less (8 % of the bill)" in one_hour
+    assert found["bill"]["remedies"]["hour_found"] == 1
+    words = CliRunner().invoke(main, ["stats", "--store", path]).stdout
+    assert [line for line in found["sentences"] if line not in " ".join(words.split())] == []
 
 
 SIZES = Sizes(10_000, 10_000, parent=9_000, is_warm=True)

@@ -382,6 +382,25 @@ class DefinedTool(Struct, frozen=True, kw_only=True):
     called: bool
 
 
+class Remedies(Struct, frozen=True, kw_only=True):
+    """What would have changed after pauses, with the same requests; money in dollars.
+
+    Only requests count whose client can choose a cache lifetime, and whose prices are known.
+    """
+
+    pauses: int = 0  # of the bill's pauses, those that a remedy could help
+    compacted: int = 0  # pauses after which new edits took effect
+    removed: int = 0  # tokens that respool took out at these
+    short_writes: int = 0  # tokens written for five minutes
+    hour_found: int = 0  # expired prefixes that a lifetime of one hour would have kept
+    hour_saved: float = 0.0
+    hour_money: float = 0.0  # more for all other writes
+    pings: int = 0  # keep-alive pings that would have been sent; 0: also if some were
+    ping_money: float = 0.0
+    pings_found: int = 0  # expired prefixes that they would have kept
+    pings_saved: float = 0.0
+
+
 class RecordedBill(Struct, frozen=True, kw_only=True):
     """What the recorded requests cost besides their work; money in dollars, where prices are known.
 
@@ -398,6 +417,7 @@ class RecordedBill(Struct, frozen=True, kw_only=True):
     missed: int = 0  # tokens of it
     missed_money: float = 0.0
     keep_alive: KeepAliveTotal = KeepAliveTotal()
+    remedies: Remedies = Remedies()
     tools: tuple[DefinedTool, ...] = ()  # that were never called, the dearest first
     tools_known: int = 0  # defined tools, called or not
 

@@ -338,7 +338,10 @@ class SQLStore:
 
     def bill(self, owner: str | None, *, since: float, until: float) -> RecordedBill:
         """Return what requests cost besides their work: head, pauses, misses, keep-alive."""
-        return self._database.read(lambda c: bill_tables.read_bill(c, owner, since, until))
+        now = self._clock()
+        return self._database.read(
+            lambda c: bill_tables.read_bill(c, owner, since=since, until=until, now=now)
+        )
 
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
         """Return the rejected requests, the latest first."""

@@ -4,7 +4,7 @@ let drawnBill = "";
 const SHOWN_TOOLS = 20;
 
 function unusedTools(tools) {
-  const columns = [["Tool", "name"], ["Agent", "name"], ["Tokens"], ["Requests"], ["Switched off by", "words"]];
+  const columns = [["Tool", "name"], ["Agent", "name"], ["Tokens per request"], ["Requests"], ["Switched off by", "words"]];
   const rows = tools.slice(0, SHOWN_TOOLS).map((tool) => [
     short(tool.name, 60),
     tool.agent || "unknown",
@@ -30,7 +30,7 @@ function drawBill(found) {
       : null,
     found.bill.tools.length ? unusedTools(found.bill.tools) : null,
     found.sentences.length
-      ? note("Of all requests in the chosen time, whatever the other filters say. respool changes nothing of this by itself; keep-alive pings are an option of respool serve.")
+      ? note("Of all requests in the chosen time, whatever the other filters say. respool changes no tool and no cache lifetime by itself; keep-alive pings are an option of respool serve.")
       : null,
   );
 }
