@@ -266,13 +266,13 @@ def failures(format: str, n: int) -> bytes:
 WITH_IMAGES = tuple(format for format in FORMATS if format != "openai-chat")  # in results
 TIGHT = Policy(budget=2_000)
 SHAPES: dict[str, Shape] = {
-    "ordinary": Shape(ordinary, 150),
+    "ordinary": Shape(ordinary, 100),
     "images": Shape(images, 250),
     "same images": Shape(same_images, 250, formats=WITH_IMAGES),
     "images in one": Shape(images_in_one_result, 400, formats=WITH_IMAGES),
     "tiny turns": Shape(tiny_turns, 1_000),
-    "rereads": Shape(rereads, 100, max_exponent=LOGARITHMIC_LIMIT),
-    "same rereads": Shape(same_rereads, 100, max_exponent=LOGARITHMIC_LIMIT),
+    "rereads": Shape(rereads, 200, max_exponent=LOGARITHMIC_LIMIT),
+    "same rereads": Shape(same_rereads, 200, max_exponent=LOGARITHMIC_LIMIT),
     "edits": Shape(edits, 200),
     "parallel calls": Shape(parallel_calls, 400),
     "one line": Shape(one_line, 100),
@@ -284,7 +284,7 @@ SHAPES: dict[str, Shape] = {
     "images over budget": Shape(images, 150, TIGHT),
     "edits over budget": Shape(edits, 300, TIGHT),
     "failures over budget": Shape(failures, 200, TIGHT),
-    "rereads over budget": Shape(rereads, 100, TIGHT),
+    "rereads over budget": Shape(rereads, 150, TIGHT),
     "calls over budget": Shape(parallel_calls, 200, TIGHT),
     "lines over budget": Shape(many_lines, 100, TIGHT),
     "tools over budget": Shape(many_tools, 100, TIGHT),
