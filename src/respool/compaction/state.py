@@ -412,8 +412,6 @@ class EvaluationState(Struct):
     waiting: WaitingOffers = field(default_factory=WaitingOffers)
     waiting_total: tuple[int, int] | None = None  # their number and tokens; None: not counted yet
     unmet: UnmetLimits | None = None  # None: the last evaluation met all limits
-    standing: StandingExchanges = StandingExchanges()  # when they were last asked for
-    turn: LatestTurn = LatestTurn()  # the same
     breakpoint_mode: BreakpointMode | None = None  # the client's, where a fact names it
     failures: dict[str, str] = field(default_factory=dict[str, str])  # errors by pass
     trace: list[OfferRecord] | None = None  # every offer made; None: not recorded
@@ -524,6 +522,8 @@ class Analysis(Struct):
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
     references: ReferenceCache = field(default_factory=ReferenceCache)  # of results
     listed_tool: str | None = None  # the expand tool, where a list of deferred tools names it
+    standing: StandingExchanges = StandingExchanges()  # when they were last asked for
+    turn: LatestTurn = LatestTurn()  # the same
 
     def copy(self) -> Analysis:
         """Return a value that can grow apart from this one; the indexes stay shared."""
@@ -632,11 +632,11 @@ class State(Struct, kw_only=True):
                     self.window.tally.add(one)
             self.rendered.forget(self.edits.withdraw(part, self.transcript))
             if isinstance(edit, DropExchange):
-                self.evaluation.standing = StandingExchanges()
+                self.analysis.standing = StandingExchanges()
 
     def standing_exchanges(self) -> tuple[int, ...]:
         """The exchanges that no edit took out; those that one did are looked at once."""
-        known, exchanges = self.evaluation.standing, self.transcript.exchanges
+        known, exchanges = self.analysis.standing, self.transcript.exchanges
         by_part, claimed = self.edits.by_part, self.edits.claimed
         count = len(exchanges)
         calls = [
@@ -650,15 +650,15 @@ class State(Struct, kw_only=True):
                 if call not in claimed or not isinstance(by_part.get(call), DropExchange | None)
             ]
         )
-        self.evaluation.standing = StandingExchanges(count, ordinals)
+        self.analysis.standing = StandingExchanges(count, ordinals)
         return ordinals
 
     def latest_turn_start(self) -> int:
         """The first unit of the latest turn; each unit is looked at once."""
-        known, units = self.evaluation.turn, len(self.transcript.units)
+        known, units = self.analysis.turn, len(self.transcript.units)
         later = range(units - 1, known.units - 1, -1)
         start = next((one for one in later if is_turn_start(self.transcript, one)), known.start)
-        self.evaluation.turn = LatestTurn(units, start)
+        self.analysis.turn = LatestTurn(units, start)
         return start
 
     def _media_of(self, edit: Edit) -> list[HeldMedia]:
